@@ -243,14 +243,12 @@ def _measure(
     """Evaluate one model, with a progress bar on a terminal and one line at the end."""
     if note := note_on(spec):
         say(f"{spec.label}: {note}")
-    started, shown = time.monotonic(), 0
+    started = time.monotonic()
     count = sum(map(len, bench_batches(config, problems).values()))
     with track(count * config.samples, spec.label, lines=False) as progress:
 
         def report(now: EvaluationProgress) -> None:
-            nonlocal shown
-            progress.update(now.done - shown, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
-            shown = now.done
+            progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
 
         if is_ray(engine):
             from securecoderl_edge.evaluation.cluster import measure_on_cluster

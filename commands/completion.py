@@ -7,12 +7,12 @@ from click.shell_completion import get_completion_class
 
 from securecoderl_edge.errors import UsageError
 
-SHELLS = ("bash", "zsh", "fish")
+_SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_SCE_COMPLETE"
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a shell script that completes commands and model names.

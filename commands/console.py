@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -75,16 +74,22 @@ def refuse_to_overwrite(out: Path, force: bool, *sources: str | Path) -> None:
         raise UsageError(f"{out} exists. Overwrite it with --force, or choose another file.")
 
 
-class Tracker(Protocol):
-    """Progress of one task."""
+class _Tracker:
+    """Progress of one task; this one shows nothing."""
 
-    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
-        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``; ``total`` is the new total."""
-        ...
+    _done = 0.0
+
+    def update(self, advance: float = 1, note: str = "") -> None:
+        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``."""
+        self.reach(self._done + advance, note)
+
+    def reach(self, done: float, note: str = "", total: float | None = None) -> None:
+        """As `update`, with all units that are finished; ``total`` is the new total."""
+        self._done = done
 
 
 @contextmanager
-def track(total: int | None, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[Tracker]:
+def track(total: int | None, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[_Tracker]:
     """Show progress on stderr: on a terminal a bar with the time left, else one line per update.
 
     Args:
@@ -92,9 +97,7 @@ def track(total: int | None, description: str, *, lines: bool = True, shown: boo
         lines: False shows only the bar; without a terminal, the caller prints its own lines.
         shown: False shows nothing.
     """
-    if not shown:
-        yield _Silent()
-    elif talk.is_terminal:
+    if shown and talk.is_terminal:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),
@@ -105,10 +108,10 @@ def track(total: int | None, description: str, *, lines: bool = True, shown: boo
         )
         with Progress(*columns, console=talk, transient=True, expand=True) as progress:
             yield _Bar(progress, total, description)
-    elif lines and total is not None:
+    elif shown and lines and total is not None:
         yield _Lines(total, description)
     else:
-        yield _Silent()
+        yield _Tracker()
 
 
 def duration(seconds: float) -> str:
@@ -121,23 +124,23 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-class _Bar:
+class _Bar(_Tracker):
     def __init__(self, progress: Progress, total: int | None, description: str) -> None:
         self._progress = progress
         self._task = progress.add_task(escape_controls(description), total=total, note="")
 
-    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
-        self._progress.update(self._task, advance=advance, note=escape_controls(note), total=total)
+    def reach(self, done: float, note: str = "", total: float | None = None) -> None:
+        super().reach(done)
+        self._progress.update(self._task, completed=done, note=escape_controls(note), total=total)
 
 
-class _Lines:
+class _Lines(_Tracker):
     def __init__(self, total: float, description: str) -> None:
         self._total, self._description = total, description
-        self._done = 0.0
         self._first: tuple[float, float] | None = None
 
-    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
-        self._done += advance
+    def reach(self, done: float, note: str = "", total: float | None = None) -> None:
+        super().reach(done)
         self._total = total or self._total
         place = f"{self._description} {self._done:.0f}/{self._total:.0f}"
         say("  ".join(part for part in (place, self._left(), note) if part))
@@ -152,8 +155,3 @@ class _Lines:
             return ""
         left = (now - since) / (self._done - already) * (self._total - self._done)
         return f"{duration(left)} left"
-
-
-class _Silent:
-    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
-        pass

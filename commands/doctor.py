@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TITLES = {"llama_cpp": "llama.cpp"}
 COLORS = {"ok": "green", "note": "cyan", "missing": "yellow", "bad": "red"}
-WIDEST = 120
+_WIDEST = 120
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def doctor(ctx: click.Context, config: DoctorConfig) -> None:
 def _render(report: Report) -> str:
     """Format groups of aligned lines, then a summary."""
     # A pipe has no width.
-    width = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+    width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     name_width = max(len(finding.name) for finding in report.findings)
     lines = []
     for group, section in report.sections.items():

@@ -124,7 +124,7 @@ def export(source: str | None, config: ExportConfig) -> None:
     if config.pre_tokenizer is not None and config.format not in ("gguf", "adapter"):
         raise UsageError("--pre-tokenizer needs --format gguf or adapter. Leave it out, or change the format.")
     if config.format == "hf":
-        _export_folder(spec, base, quants, config)
+        _export_folder(spec, base, quants[0], config)
         return
     problems = _problems(spec, config) if config.bench else []
     results, failed = _export_files(spec, base, kind, quants, config)
@@ -169,13 +169,12 @@ def _export_files(
     return results, failed
 
 
-def _export_folder(spec: ModelSpec, base: Path, quants: tuple[str, ...], config: ExportConfig) -> None:
-    for quant in quants:
-        target = target_of(spec, "hf", quant, config.out)
-        folder = export_merged(base, spec.adapter, HF_DTYPES[quant], target, config.force, spec.prompt_style)
-        say(f"{folder}: merged Hugging Face folder, {quant}")
-        if config.json:
-            click.echo(json.dumps({"path": str(folder), "quant": quant}))
+def _export_folder(spec: ModelSpec, base: Path, quant: str, config: ExportConfig) -> None:
+    target = target_of(spec, "hf", quant, config.out)
+    folder = export_merged(base, spec.adapter, HF_DTYPES[quant], target, config.force, spec.prompt_style)
+    say(f"{folder}: merged Hugging Face folder, {quant}")
+    if config.json:
+        click.echo(json.dumps({"path": str(folder), "quant": quant}))
 
 
 def _report(result: ExportResult) -> None:

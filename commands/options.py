@@ -19,7 +19,7 @@ from securecoderl_edge.runs import RUNS
 from securecoderl_edge.system.cluster import LOCAL
 
 F = TypeVar("F", bound=Callable[..., Any])
-AUTO = "auto"
+_AUTO = "auto"
 ENGINE_HELP = "Machines to use: local, ray (the cluster of this machine) or ray://HOST:PORT."
 
 
@@ -147,10 +147,10 @@ class _NumberOrAuto(click.IntRange):
     """A number, or ``auto``, which becomes None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == AUTO:
+        if value == _AUTO:
             return None
         if not isinstance(value, int) and not str(value).lstrip("+-").isdecimal():
-            self.fail(f"{value!r} is neither a number nor {AUTO}.", param, ctx)
+            self.fail(f"{value!r} is neither a number nor {_AUTO}.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -176,6 +176,6 @@ def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
     bounds = (field.metadata["minimum"], field.metadata["maximum"])
     if kind is float:
         return FiniteFloat(*bounds)
-    if kind is int and (field.metadata["metavar"] or "").endswith(f"|{AUTO}"):
+    if kind is int and (field.metadata["metavar"] or "").endswith(f"|{_AUTO}"):
         return _NumberOrAuto(*bounds)
     return click.IntRange(*bounds) if kind is int and bounds != (None, None) else kind

@@ -138,13 +138,16 @@ def table3(
     The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
     longer task templates, which the model rarely solves after SFT.
     """
-    jobs = _jobs(config)
+    # One training fills a GPU, but those of --quick do not fill two cores.
+    jobs = config.jobs or (min(2, cpu_count()) if config.quick else 1)
     study = _study(config, overrides, jobs)
     if dry_run and output is not None:
         raise UsageError(f"--dry-run prints one command per line. Leave out --{output}.")
     if dry_run:
-        for command in _commands(study, jobs):
-            data.print(command, soft_wrap=True)
+        from securecoderl_edge.evaluation.study.steps import all_steps
+
+        for step in all_steps(study, jobs):
+            data.print(step.command, soft_wrap=True)
         _say_cost(study, jobs)
         return
     from securecoderl_edge.evaluation.study.merging import take_finished
@@ -188,15 +191,12 @@ def _train(study: Study, jobs: int) -> None:
     if importlib.util.find_spec("torch") is None:
         require_torch()  # the error names the package; torch itself is not loaded here, to save memory for the children
     _require_gpu(study)
-    from securecoderl_edge.evaluation.study.steps import run_study
+    from securecoderl_edge.evaluation.study.steps import all_steps, run_study
 
-    with track(len(_commands(study, jobs)), study.name, lines=False) as progress:
-        shown = 0
+    with track(len(all_steps(study, jobs)), study.name, lines=False) as progress:
 
         def on_step(step: Step, seconds: float, done: int, total: int) -> None:
-            nonlocal shown
-            progress.update(done - shown, step.title)
-            shown = done
+            progress.reach(done, step.title)
             say(f"[{done}/{total}] {step.title}, {duration(seconds)}")
 
         run_study(study, jobs, on_step, say)
@@ -213,9 +213,9 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     """
     from securecoderl_edge.commands.bench import calibrated, measure_all, refuse_missing
     from securecoderl_edge.evaluation.bench import (
+        Bench,
         BenchSettings,
         bench_problems,
-        bench_record,
         choose_models,
         with_budgets,
     )
@@ -244,17 +244,15 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
         for settings, problems in zip(asked, sets, strict=True):
             done = measure_all(specs, problems, scorer, settings, folder, factor)
             missing = max(missing, len(specs) - len(done))
-            measured = [(specs[index], each.summary()) for index, each in done.items()]
-            logs = {each.label: each.log.name for each in done.values() if each.log is not None}
-            document = bench_record(measured, (), settings, factor, logs)
-            sizes = [count_parameters(spec) for spec, _ in measured]
+            found = Bench(specs, done, [], problems, settings, factor)
+            document = found.record()
+            sizes = [count_parameters(specs[index]) for index in done]
             for model, size in zip(document["models"], sizes, strict=True):
                 model["parameters"] = size
             documents[str(settings.problems)] = document
-            summaries = [summary for _, summary in measured]
             title = f"{len(problems)} problems of {settings.problems}:"
-            wide.append((title, with_parameters(quality_table(summaries, lines=2), sizes)))
-            narrow.append((title, with_parameters(quality_table(summaries), sizes)))
+            wide.append((title, with_parameters(quality_table(found.summaries, lines=2), sizes)))
+            narrow.append((title, with_parameters(quality_table(found.summaries), sizes)))
     record = {"study": "table2", "samples": samples, "limit": limit, "sets": documents}
     _show(output, record, wide, narrow, folder / "table2.json")
     refuse_missing(missing, len(specs))
@@ -338,17 +336,6 @@ def _say_cost(study: Study, jobs: int) -> None:
             f"trainings: about {days:.1f} days{where} for {len(study.seeds)} seeds if every completion has the maximum "
             "length, without evaluations and running programs; estimated from its data sheet, not measured"
         )
-
-
-def _jobs(config: Table3Config) -> int:
-    """Number of training runs at the same time: one fills a GPU, but those of ``--quick`` do not fill two cores."""
-    return config.jobs or (min(2, cpu_count()) if config.quick else 1)
-
-
-def _commands(study: Study, jobs: int) -> list[str]:
-    from securecoderl_edge.evaluation.study.steps import all_steps
-
-    return [step.command for step in all_steps(study, jobs)]
 
 
 def _eval_sets(config: Table2Config) -> list[str]:

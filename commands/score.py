@@ -21,7 +21,9 @@ from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, PYTHON, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
-LONGEST_PROGRAM = 64 << 20
+_LONGEST_PROGRAM = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,6 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
 
 
 def _score_many(config: ScoreConfig) -> None:
-    from securecoderl_edge.problems.records import MAX_TESTS
-    from securecoderl_edge.problems.sources import is_benchmark, load_problems
     from securecoderl_edge.scoring.score import score_line
     from securecoderl_edge.scoring.scorer import Item
     from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
@@ -175,21 +175,15 @@ def _show_summary(scores: Sequence[Score]) -> None:
     from securecoderl_edge.scoring.signs import SIGNS
 
     summary = mean_of_scores(scores)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        title=f"{len(scores)} scores",
-        title_justify="left",
-    )
-    for heading, justify in (("metric", "left"), ("value", "right")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    title = f"{len(scores)} scores"
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
     for metric in EVERY_METRIC:
-        if metric.name not in summary:
-            continue
-        value = summary[metric.name]
-        shown = "-" if value is None else f"{value * 100:.1f}" if metric.is_rate else f"{value:.3f}"
-        table.add_row(metric.title, shown)
+        if metric.name in summary:
+            value = summary[metric.name]
+            shown = "-" if value is None else f"{value * 100:.1f}" if metric.is_rate else f"{value:.3f}"
+            table.add_row(metric.title, shown)
     for number, name in enumerate(STAGE_NAMES):
         table.add_row(f"level {number}: {name}", str(summary["stages"][name]))
     for sign in SIGNS:
@@ -247,7 +241,6 @@ def _check_alone(config: ScoreConfig) -> None:
 
 def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
     """Print the score of one program on one test, and return whether it passes."""
-    from securecoderl_edge.problems.problem import Test
     from securecoderl_edge.scoring.explain import explain
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -296,7 +289,7 @@ def _read_program(path: Path, language: Language) -> str:
     try:
         # In Python, a comment can name another encoding.
         with tokenize.open(path) if language == PYTHON else path.open(encoding="utf-8") as file:
-            text = file.read(LONGEST_PROGRAM + 1)
+            text = file.read(_LONGEST_PROGRAM + 1)
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from None
     except SyntaxError as error:
@@ -307,8 +300,8 @@ def _read_program(path: Path, language: Language) -> str:
         raise UsageError(f"{path}: a folder, not a file") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    if len(text) > LONGEST_PROGRAM:
-        raise UsageError(f"{path}: too long; the limit is {LONGEST_PROGRAM >> 20} Mi characters")
+    if len(text) > _LONGEST_PROGRAM:
+        raise UsageError(f"{path}: too long; the limit is {_LONGEST_PROGRAM >> 20} Mi characters")
     return text
 
 

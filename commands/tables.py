@@ -15,13 +15,10 @@ from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
     Comparison,
     Table,
+    bench_tables,
     comparison_table,
     devices_in_words,
-    pass_table,
     prompts_in_words,
-    quality_table,
-    speed_table,
-    stage_table,
 )
 from securecoderl_edge.text import escape_controls
 
@@ -29,8 +26,8 @@ if TYPE_CHECKING:
     from securecoderl_edge.export.quantization_report import QuantizationReport
 
 WIDE = 92
-PIPE_WIDTH = 100
-FOOTNOTE = (
+_PIPE_WIDTH = 100
+_FOOTNOTE = (
     "Syn.: parses; Sec.Clean: of these, no medium/high finding; ≥1-P, All-P: passes a test, all.",
     "R: mean reward; R paper: with 0.4 instead of 0 for unparsable output; R tests: rate of tests passed.",
 )
@@ -39,12 +36,10 @@ FOOTNOTE = (
 def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison]) -> None:
     """Print quality, speed and reward levels of each model, then the paired comparisons."""
     # A pipe has no width; rich would take 80 columns.
-    console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
+    console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
     if console.width >= WIDE:
-        passes = pass_table(summaries, lines=2)
-        for table in (quality_table(summaries, lines=2), passes, speed_table(summaries), stage_table(summaries)):
-            if table is not None:
-                _print(console, table)
+        for table in bench_tables(summaries, lines=2):
+            _print(console, table)
     else:
         for summary in summaries:
             _print_below(console, summary)
@@ -55,7 +50,7 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
     for line in (*prompts_in_words(summaries), *devices_in_words(summaries)):
         console.print(escape_controls(line))
     problems = max((summary.problems for summary in summaries), default=0)
-    for line in FOOTNOTE:
+    for line in _FOOTNOTE:
         console.print(line)
     console.print(
         f"{problems} problems; 95 % intervals: Wilson for rates, bootstrap over problems for means; times: p50/p90/p99."
@@ -74,7 +69,7 @@ def show_quantization(report: QuantizationReport) -> None:
 
 def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
     """Print tables with their titles; on a narrow terminal row by row."""
-    console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
+    console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
     for title, table in tables:
         console.print(escape_controls(title))
         if console.width >= WIDE:
@@ -106,9 +101,7 @@ def _print_below(console: Console, summary: EvaluationSummary) -> None:
     shown = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")
-    for table in (quality_table([summary]), pass_table([summary]), speed_table([summary]), stage_table([summary])):
-        if table is None:
-            continue
+    for table in bench_tables([summary]):
         for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
             shown.add_row(title, escape_controls(cell))
     console.print(escape_controls(summary.label), style="bold")

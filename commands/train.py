@@ -16,9 +16,12 @@ from securecoderl_edge.commands.console import data, duration, say, track, warn_
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
+from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
+from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
 from securecoderl_edge.text import escape_controls
-from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS
-from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, RewardSettings, TrainSettings
+from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, resolve
+from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, RewardSettings, TrainSettings, cap_steps
 
 if TYPE_CHECKING:
     from securecoderl_edge.training.plan import Plan
@@ -72,12 +75,7 @@ def train(
     from securecoderl_edge.models.packages import require_torch
 
     require_torch()
-    from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
-    from securecoderl_edge.runs import Run, default_folder
     from securecoderl_edge.training.parallel import is_first_process
-    from securecoderl_edge.training.recipe import check_ppo, resolve
-    from securecoderl_edge.training.schedules import phase_steps
-    from securecoderl_edge.training.settings import cap_steps
 
     if gpu is not None and not dry_run:
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
@@ -104,22 +102,18 @@ def train(
 
 def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
     """Train, with progress on stderr if ``talks``: of several processes one prints."""
-    from securecoderl_edge.runs import DONE_FILE, Run, is_found_by_default
     from securecoderl_edge.training.parallel import leave
     from securecoderl_edge.training.phase import Stopped
     from securecoderl_edge.training.train import train as run_training
 
     is_finished = resume and (Run(folder).policy / DONE_FILE).is_file()
     with track(sum(steps.values()), "training", shown=talks) as progress, _Interrupt(talks) as interrupt:
-        shown = 0
 
         def log(row: dict[str, Any]) -> None:
-            nonlocal shown
             steps[row["phase"]] = row["steps"]
             names = list(steps)
             done = sum(steps[name] for name in names[: names.index(row["phase"])]) + row["step"]
-            progress.update(done - shown, _describe(row), sum(steps.values()))
-            shown = done
+            progress.reach(done, _describe(row), sum(steps.values()))
 
         try:
             run = run_training(settings, folder, resume=resume, log=log, say=say, should_stop=lambda: interrupt.asked)

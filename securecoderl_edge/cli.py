@@ -7,7 +7,7 @@ import io
 import sys
 import traceback
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -110,11 +110,9 @@ def main(args: list[str] | None = None) -> Any:
         click.echo(escape_controls(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _say("interrupted", debug)
-        sys.exit(130)
+        _fail("interrupted", debug, 130)
     except SceError as error:
-        _say(str(error), debug)
-        sys.exit(error.exit_code)
+        _fail(str(error), debug, error.exit_code)
     except BrokenPipeError:
         # The reader of our output, such as `head`, has closed the pipe: no failure, and nobody reads a message.
         sys.stderr.close()
@@ -122,20 +120,18 @@ def main(args: list[str] | None = None) -> Any:
     except OSError as error:
         # The system rejected a file or a stream: no space, no permission.
         place = f"{error.filename}: " if error.filename is not None else ""
-        _say(f"{place}{error.strerror or error}", debug)
-        sys.exit(1)
+        _fail(f"{place}{error.strerror or error}", debug)
     except Exception as error:
         if is_device_failure(error):
-            _say(f"the GPU failed ({first_line(error)}). Run the same command again, or add --device cpu", debug)
-            sys.exit(1)
-        _say(f"{type(error).__name__}: {error} (a bug in sce; run with --debug for the traceback)", debug)
-        sys.exit(1)
+            _fail(f"the GPU failed ({first_line(error)}). Run the same command again, or add --device cpu", debug)
+        _fail(f"{type(error).__name__}: {error} (a bug in sce; run with --debug for the traceback)", debug)
 
 
-def _say(message: str, debug: bool) -> None:
+def _fail(message: str, debug: bool, exit_code: int = 1) -> NoReturn:
     if debug:
         traceback.print_exc()
     click.echo(f"sce: {escape_controls(message)}", err=True)  # it may quote an untrusted file
+    sys.exit(exit_code)
 
 
 if __name__ == "__main__":

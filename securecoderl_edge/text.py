@@ -26,15 +26,10 @@ def escape_controls(text: str) -> str:
     Output of an untrusted program could otherwise move the cursor, set the window title or hide what it
     printed.
     """
-    return "".join(character if _is_harmless(character) else _escaped(character) for character in text)
-
-
-def _is_harmless(character: str) -> bool:
-    return character in "\n\t" or character.isprintable()
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return "".join(
+        each if each in "\n\t" or each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for each in text
+    )
 
 
 def unescaped(text: str) -> str:

@@ -93,9 +93,9 @@ def plant(rank: str, phase: str, step: str, kind: str) -> None:
 
     update, backward, now = Phase._update, Learner.backward, [""]
 
-    def noted(self: Phase, learner: Any, usable: Any, progress: Any) -> Any:
-        now[0] = f"{self.name} {progress.step}"
-        return update(self, learner, usable, progress)
+    def noted(self: Phase, learner: Any, usable: Any) -> Any:
+        now[0] = f"{self.name} {self.progress.step}"
+        return update(self, learner, usable)
 
     def failing(self: Learner, loss: torch.Tensor) -> None:
         is_now = now[0] == f"{phase} {step}" and os.environ.get("RANK", "0") == rank

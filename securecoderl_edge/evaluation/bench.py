@@ -110,11 +110,29 @@ class Bench:
         return [compare(self.done[a], self.done[b]) for a, b in self.pairs if a in self.done and b in self.done]
 
     def record(self) -> dict[str, Any]:
-        """The JSON document, see `bench_record`; of joined shards, ``machine`` is the first of ``machines``."""
-        measured = list(zip([self.specs[index] for index in self.done], self.summaries, strict=True))
-        logs = {each.label: each.log.name for each in self.done.values() if each.log is not None}
-        record = bench_record(measured, self.comparisons, self.settings, self.time_factor, logs)
-        return record | ({"machine": self.machines[0], "machines": list(self.machines)} if self.machines else {})
+        """The JSON document: results, paired differences, settings, and the machine at the end.
+
+        ``log`` of a model is the folder of its rows relative to that of the document. Of joined shards, ``machine`` is
+        the first of ``machines``.
+        """
+        models = [
+            {
+                **summary_record(summary),
+                "kind": self.specs[index].kind,
+                "source": self.specs[index].source,
+                "adapter": str(self.specs[index].adapter) if self.specs[index].adapter else None,
+                "log": each.log.name if each.log else None,
+            }
+            for (index, each), summary in zip(self.done.items(), self.summaries, strict=True)
+        ]
+        return {
+            "models": models,
+            "comparisons": [comparison_record(comparison) for comparison in self.comparisons],
+            "settings": asdict(self.settings),
+            "time_factor": self.time_factor,
+            "machine": self.machines[0] if self.machines else describe_machine(),
+            **({"machines": list(self.machines)} if self.machines else {}),
+        }
 
 
 def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
@@ -284,33 +302,3 @@ def opened_log(
     keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
     with EvaluationLog.held(out, spec.label, keys) as log:
         yield log
-
-
-def bench_record(
-    models: Sequence[tuple[ModelSpec, EvaluationSummary]],
-    comparisons: Sequence[Comparison],
-    settings: BenchSettings,
-    time_factor: float,
-    logs: Mapping[str, str],
-) -> dict[str, Any]:
-    """The JSON document of an evaluation: results, paired differences, settings, and the machine at the end.
-
-    Args:
-        logs: by label, the folder of a model's rows relative to that of the document; empty if rows were not kept.
-    """
-    return {
-        "models": [
-            {
-                **summary_record(summary),
-                "kind": spec.kind,
-                "source": spec.source,
-                "adapter": str(spec.adapter) if spec.adapter else None,
-                "log": logs.get(summary.label),
-            }
-            for spec, summary in models
-        ],
-        "comparisons": [comparison_record(comparison) for comparison in comparisons],
-        "settings": asdict(settings),
-        "time_factor": time_factor,
-        "machine": describe_machine(),
-    }

@@ -50,6 +50,7 @@ def measure_on_cluster(
     placement = place(spec, settings.device, settings.gpu_layers)
     precision = precision_of(spec, settings.base_precision, placement.device)
     settings = replace(settings, base_precision=precision or "auto")  # measured here, once for all nodes
+    theirs = replace(settings, shard=None, device=placement.device, sandbox=named_choice(settings.sandbox))
     asked = {
         "spec": {
             "label": spec.label,
@@ -59,14 +60,7 @@ def measure_on_cluster(
             "prompt_style": spec.prompt_style,
         },
         "sha256": spec.content_hash(),
-        "settings": asdict(
-            replace(
-                settings,
-                shard=None,
-                device=placement.device,
-                sandbox=named_choice(settings.sandbox),
-            )
-        ),
+        "settings": asdict(theirs),
         "time_factor": time_factor,
     }
     work = Work("securecoderl_edge.evaluation.cluster:BenchWorker", asked, per_gpu=placement.device != "cpu")

@@ -164,7 +164,7 @@ def _evaluation(parts: Sequence[_Part], model: int, settings: BenchSettings, pro
 
 
 def _spec(record: Mapping[str, Any]) -> ModelSpec:
-    """The model of a record of `bench_record`; its files need not be here."""
+    """The model of a record of `Bench.record`; its files need not be here."""
     adapter, kind = record["adapter"], record["kind"]
     kinds: dict[str, _Kind] = {"gguf": "gguf", "onnx": "onnx", "hf": "hf"}
     for name in ("model", "file_bytes", "prompt_style", "bits_per_weight", "device"):

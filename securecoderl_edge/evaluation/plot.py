@@ -98,7 +98,8 @@ def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
         for axes, (name, title) in zip(panels, _SHOWN.items(), strict=False):
             _rates(axes, [summary.metrics.get(name) for summary in summaries], title)
         _bars(panels[-2], [summary.decode_tokens_per_second for summary in summaries], "decoding, tokens/s")
-        _bars(panels[-1], [_mega(summary.peak_rss_bytes) for summary in summaries], "peak memory, MB")
+        memory = [each.peak_rss_bytes and each.peak_rss_bytes / 1e6 for each in summaries]
+        _bars(panels[-1], memory, "peak memory, MB")
         panels[0].set_yticks(range(len(summaries)), [_label(summary.label) for summary in summaries])
         panels[0].set_ylim(len(summaries) - 0.5, -0.5)
         figure.suptitle("Quality, speed and memory of each model", fontsize=11, fontweight="bold")
@@ -143,10 +144,6 @@ def _tidy(axes: Axes, title: str) -> None:
 def _label(text: str) -> str:
     shown = printable(text)
     return shown if len(shown) <= _LONGEST_LABEL else f"…{shown[1 - _LONGEST_LABEL :]}"
-
-
-def _mega(count: int | None) -> float | None:
-    return None if count is None else count / 1e6
 
 
 def _without_date(path: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from securecoderl_edge.scoring.statistics import (
 )
 
 STAGES = len(STAGE_NAMES)
-PASS_AT = (1, 5, 10, 100)
+_PASS_AT = (1, 5, 10, 100)
 
 
 @dataclass(frozen=True)
@@ -142,14 +142,14 @@ def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
 
 
 def _pass_at(groups: Sequence[Sequence[Row]], is_right: Callable[[Row], bool | None]) -> dict[int, Interval]:
-    """pass@k for the values of `PASS_AT` up to the least number of samples of a problem, and for that number.
+    """pass@k for the values of `_PASS_AT` up to the least number of samples of a problem, and for that number.
 
     Empty if ``is_right`` does not apply to a sample.
     """
     least = min(len(rows) for rows in groups)
     if least < 2 or any(is_right(row) is None for rows in groups for row in rows):
         return {}
-    ks = sorted({k for k in (*PASS_AT, least) if k <= least})
+    ks = sorted({k for k in (*_PASS_AT, least) if k <= least})
     counts = [(len(rows), sum(map(bool, map(is_right, rows)))) for rows in groups]
     samples = sum(n for n, _ in counts)
     return {k: share_interval([pass_at_k(n, passed, k) for n, passed in counts], samples) for k in ks}

@@ -19,10 +19,10 @@ from securecoderl_edge.scoring.statistics import Interval, mcnemar_exact, paired
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
-SIGNIFICANCE = 0.05
+_SIGNIFICANCE = 0.05
 
 # Columns of quality are `scoring.metrics.METRICS`.
-SPEED_COLUMNS = (
+_SPEED_COLUMNS = (
     "Model",
     "prompt tok/s",
     "decode tok/s",
@@ -32,7 +32,7 @@ SPEED_COLUMNS = (
     "file",
     "bits",
 )
-STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
+_STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Difference:
     @property
     def distinguishable(self) -> bool:
         """Whether the difference is significant: the 95 % interval excludes 0, and the exact test, if any, agrees."""
-        agrees = self.p_value is None or self.p_value < SIGNIFICANCE
+        agrees = self.p_value is None or self.p_value < _SIGNIFICANCE
         return self.interval.excludes_zero and agrees
 
 
@@ -138,7 +138,7 @@ def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
         )
         for summary in summaries
     ]
-    return Table(SPEED_COLUMNS, tuple(rows))
+    return Table(_SPEED_COLUMNS, tuple(rows))
 
 
 def devices_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
@@ -162,7 +162,7 @@ def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
         )
         for summary in summaries
     ]
-    return Table(STAGE_COLUMNS, tuple(rows))
+    return Table(_STAGE_COLUMNS, tuple(rows))
 
 
 def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table | None:
@@ -198,7 +198,8 @@ def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> T
     """One row per metric: the difference, its interval, and the verdict."""
     rows = []
     for difference in comparison.differences:
-        p_value = "" if difference.p_value is None else _p_cell(difference.p_value)
+        p = difference.p_value
+        p_value = "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
         cell = interval_cell(difference.interval, difference.metric, signed=True)
         rows.append((difference.metric.title, cell, p_value, verdict(difference)))
     if not with_p_values:
@@ -285,10 +286,16 @@ def to_markdown(table: Table) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
+def bench_tables(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> list[Table]:
+    """All tables of an evaluation but those of comparisons; two ``lines`` as in `quality_table`."""
+    passes = pass_table(summaries, lines=lines)
+    speed_and_stages = (speed_table(summaries), stage_table(summaries))
+    return [quality_table(summaries, lines=lines), *([passes] if passes else []), *speed_and_stages]
+
+
 def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = ()) -> str:
     """All tables of an evaluation as one Markdown text."""
-    tables = (quality_table(summaries), pass_table(summaries), speed_table(summaries), stage_table(summaries))
-    parts = [to_markdown(table) for table in tables if table is not None]
+    parts = [to_markdown(table) for table in bench_tables(summaries)]
     for comparison in comparisons:
         title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
@@ -327,10 +334,6 @@ def interval_record(interval: Interval | None) -> dict[str, Any] | None:
 def _number(value: float, digits: int, signed: bool) -> str:
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     return text.replace("-", "", 1) if float(text) == 0 and text.startswith("-") else text
-
-
-def _p_cell(p_value: float) -> str:
-    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _per_second(speed: float | None) -> str:

@@ -63,12 +63,10 @@ class ProblemReward:
         Raises:
             UsageError, SceError: as `load_problems`.
         """
-        format = self._format
+        problems, format = _by_id(self.problems), self._format
         if self.style != "chat":
-            return {name: format.prompt(problem) for name, problem in _by_id(self.problems).items()}
-        return {
-            name: [{"role": "user", "content": question(problem)}] for name, problem in _by_id(self.problems).items()
-        }
+            return {name: format.prompt(problem) for name, problem in problems.items()}
+        return {name: [{"role": "user", "content": question(problem)}] for name, problem in problems.items()}
 
     def scores(self, completions: Iterable[tuple[str, Completion]]) -> list[Score]:
         """Score ``(problem id, completion)`` pairs in parallel; the scores are in the order of the pairs.
@@ -79,15 +77,8 @@ class ProblemReward:
         """
         pairs = [(self._problem(name), text_of(completion)) for name, completion in completions]
         scorer, format = _scorer(self.workers), self._format
-        futures = [
-            scorer.score_async(problem, extract_program(text, "auto", problem, format), extract="auto")
-            for problem, text in pairs
-        ]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
+        programs = [(problem, extract_program(text, "auto", problem, format), 0) for problem, text in pairs]
+        return scorer.score_all(programs, extract="auto")
 
     def rewards(self, completions: Iterable[tuple[str, Completion]]) -> list[float]:
         """The reward of each pair; see `scores`."""

@@ -10,9 +10,9 @@ from securecoderl_edge.sandbox import Call, Execution, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
-LONGEST_FACTOR = 8
-LONGEST_EXTRA = 4096
-LONGEST_SEARCHED = 1 << 16
+_LONGEST_FACTOR = 8
+_LONGEST_EXTRA = 4096
+_LONGEST_SEARCHED = 1 << 16
 
 
 def call_of(assertion: Assertion) -> Call:
@@ -47,8 +47,8 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
     if assertion.comparison == "whole":
         return text == "True"
     try:
-        most = LONGEST_EXTRA + LONGEST_FACTOR * len(literal(assertion.expected))
-        if len(text) > (LONGEST_SEARCHED if assertion.comparison == "contains" else most):
+        most = _LONGEST_EXTRA + _LONGEST_FACTOR * len(literal(assertion.expected))
+        if len(text) > (_LONGEST_SEARCHED if assertion.comparison == "contains" else most):
             return False
         return holds(ast.literal_eval(text), assertion)
     except UNREADABLE:

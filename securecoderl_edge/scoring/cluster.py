@@ -146,17 +146,11 @@ class ScoringWorker:
 
 def _job(item: Item) -> dict[str, Any]:
     # A program never sees reference solutions, but the hash of its problem covers them.
-    return {
-        "problem": problem_to_record(item.problem),
-        "program": item.program,
-        "sample": item.sample,
-        "extract": item.extract,
-    }
+    return vars(item) | {"problem": problem_to_record(item.problem)}
 
 
 def _item(job: Mapping[str, Any]) -> Item:
-    problem = problem_from_record(job["problem"], sys.maxsize)
-    return Item(problem, job["program"], job["sample"], job["extract"])
+    return Item(**{**job, "problem": problem_from_record(job["problem"], sys.maxsize)})
 
 
 def _is_of(score: Score, item: Item) -> bool:

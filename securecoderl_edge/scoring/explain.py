@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
 LONGEST_LINE = 200
-STDERR_LINES = 12
-PERMITTED = {
+_STDERR_LINES = 12
+_PERMITTED = {
     "full": "no network, no processes, and only files of the Python library",
     "no-landlock": "no network, no processes and no files",
 }
@@ -40,7 +40,7 @@ def explain(
 
     The lines contain output of the program; escape control characters before showing them.
     """
-    lines = _about_test_on(score, run, expected, limits, language, target, budget)
+    lines = _about_test(score, run, expected, limits, language, target, budget)
     lines += about_security(score)
     lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}{_parts(score)}")
     return "\n".join(lines)
@@ -54,18 +54,7 @@ def _parts(score: Score) -> str:
     return f" = {of_tests} + {SECURITY_WEIGHT:g} x {score.r_sec:.2f} (security)"
 
 
-def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, language: Language = PYTHON) -> list[str]:
-    """Explain the result of the one test, as lines."""
-    if not run.parses:
-        return [f"{language.fault}: not a {language.noun} program", *(f"  {line}" for line in run.error.split("\n"))]
-    verdict = "pass" if score.verdicts[0] == "over_budget" else score.verdicts[0]
-    lines = _about_run(verdict, run.executions[0], expected, limits)
-    if score.verdicts[0] == "crash" and re.search("PermissionError|ModuleNotFoundError", run.executions[0].stderr):
-        lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
-    return lines
-
-
-def _about_test_on(
+def _about_test(
     score: Score,
     run: ProgramRun,
     expected: str,
@@ -74,8 +63,13 @@ def _about_test_on(
     target: str,
     budget: TargetBudget,
 ) -> list[str]:
-    """`about_test`, with what was measured for a target."""
-    lines = about_test(score, run, expected, limits, language)
+    """Explain the result of the one test, as lines, with what was measured for a target."""
+    if not run.parses:
+        return [f"{language.fault}: not a {language.noun} program", *(f"  {line}" for line in run.error.split("\n"))]
+    verdict = "pass" if score.verdicts[0] == "over_budget" else score.verdicts[0]
+    lines = _about_run(verdict, run.executions[0], expected, limits)
+    if score.verdicts[0] == "crash" and re.search("PermissionError|ModuleNotFoundError", run.executions[0].stderr):
+        lines += [f"  (the sandbox allows {_PERMITTED[score.sandbox]})"] if score.sandbox in _PERMITTED else []
     if run.footprint is not None:
         if run.executions[0].on_target and score.verdicts[0] not in ("pass", "over_budget"):
             lines[0] += f" on {target} (natively it passes)"
@@ -100,7 +94,7 @@ def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
     limits, language = scorer.limits_of(alone), LANGUAGES[problem.language]
-    return [*where, *_about_test_on(result, run, test.output, limits, language, problem.target, problem.budget)]
+    return [*where, *_about_test(result, run, test.output, limits, language, problem.target, problem.budget)]
 
 
 def about_security(score: Score) -> list[str]:
@@ -155,7 +149,7 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
 
 
 def _stderr_lines(execution: Execution) -> list[str]:
-    return [f"  {line}" for line in execution.stderr.rstrip().splitlines()[-STDERR_LINES:]]
+    return [f"  {line}" for line in execution.stderr.rstrip().splitlines()[-_STDERR_LINES:]]
 
 
 def _first_difference(stdout: str, expected: str) -> list[str]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # A lower limit would measure the start of the interpreter and the load of the machine.
 LEAST_SECONDS = 1.0
 TIMES = 5  # those of the slowest reference
-DOES_NOT_PARSE = "does not parse"
+_DOES_NOT_PARSE = "does not parse"
 INSECURE = "insecure"
 WRONG_INSECURE = "wrong insecure solution"
 
@@ -192,7 +192,7 @@ class _Found:
             failed = ", ".join(f"{each.name} (CWE-{each.cwe}): {each.verdict}" for each in self.best.failed_security)
             return Failure(identifier, INSECURE, f"{subject} fails security tests: {failed}")
         if self.best.stage == 0:
-            return Failure(identifier, DOES_NOT_PARSE, f"{subject} does not parse", self.best.program)
+            return Failure(identifier, _DOES_NOT_PARSE, f"{subject} does not parse", self.best.program)
         verdicts = Counter(verdict for verdict in self.best.verdicts if verdict != "pass").most_common()
         kinds = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
         reason = f"{subject} passes {self.best.passed} of {self.best.total} tests ({kinds})"

@@ -198,9 +198,17 @@ class Scorer:
         score, run = self.inspect(item.problem, item.program, item.sample, item.extract)
         return score, max((execution.cpu_seconds for execution in run.executions), default=0.0)
 
-    def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
-        """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items."""
-        return [future.result() for future in [self.score_async(*item) for item in items]]
+    def score_all(self, items: Sequence[tuple[Problem, str, int]], extract: str = "raw") -> list[Score]:
+        """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items.
+
+        A failure cancels the scores that have not begun.
+        """
+        futures = [self.score_async(*item, extract) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
 
     def pids(self) -> list[int]:
         """Ids of the current child processes, for measurements: idle workers and the scanner."""

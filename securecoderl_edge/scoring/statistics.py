@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 Z_95 = 1.959963984540054
-RESAMPLES = 10_000
+_RESAMPLES = 10_000
 _CHUNK = 1_000_000
 
 
@@ -93,7 +93,7 @@ def rate_interval(outcomes: Sequence[Sequence[bool]]) -> Interval:
     return Interval(rate, low, high, n)
 
 
-def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: int = _RESAMPLES) -> Interval:
     """The mean over all samples, with a percentile bootstrap interval over problems.
 
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13; clusters are
@@ -163,7 +163,7 @@ def paired_difference(
     first: Sequence[Sequence[float]],
     second: Sequence[Sequence[float]],
     seed: int = 0,
-    resamples: int = RESAMPLES,
+    resamples: int = _RESAMPLES,
 ) -> Interval:
     """Mean of ``second`` minus mean of ``first`` on the same problems, with a paired percentile bootstrap
     interval.

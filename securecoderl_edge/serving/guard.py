@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from securecoderl_edge.serving.faults import Fault
 
-OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/health"))
+_OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/health"))
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -38,7 +38,7 @@ class Guard:
 
     Args:
         hostnames: names of the server; IP addresses and ``localhost`` are always right.
-        key: if clients need one, for all paths but `OPEN_PATHS`.
+        key: if clients need one, for all paths but `_OPEN_PATHS`.
     """
 
     def __init__(self, app: ASGIApp, hostnames: Sequence[str] = (), key: str | None = None) -> None:
@@ -80,7 +80,7 @@ class Guard:
             fetched_by not in ("", "same-origin", "none") and not is_link
         ):
             raise Fault(403, "requests of web pages from other origins are refused")
-        if self._key is not None and scope["path"] not in OPEN_PATHS:
+        if self._key is not None and scope["path"] not in _OPEN_PATHS:
             scheme, _, given = _only(headers, "authorization").partition(" ")
             # Bytes: texts that are not ASCII would be an error.
             is_right = hmac.compare_digest(given.strip().encode(), self._key.encode())

@@ -33,11 +33,8 @@ class Responder:
         choices = []
         for index, candidate in enumerate(result.choices):
             text = candidate.completion.text
-            content = (
-                {"message": {"role": "assistant", "content": text, "refusal": None}}
-                if self._wanted.is_chat
-                else {"text": text}
-            )
+            message = {"role": "assistant", "content": text, "refusal": None}
+            content = {"message": message} if self._wanted.is_chat else {"text": text}
             choices.append({"index": index, **content, "logprobs": None, **self._end(candidate)})
         return {**self._head, "object": self._kind, "choices": choices, "usage": _usage(result)}
 
@@ -70,11 +67,8 @@ class Responder:
         return event({**self._head, "object": kind, "choices": choices, **more})
 
     def _end(self, candidate: Candidate) -> dict[str, Any]:
-        return {"finish_reason": candidate.completion.finish, "sce": self._checked(candidate)}
-
-    def _checked(self, candidate: Candidate) -> dict[str, Any]:
         score = candidate.score
-        return {
+        checked: dict[str, Any] = {
             "accepted": candidate.is_accepted,
             "verdict": candidate.verdict(),
             "tests": list(score.verdicts) or ["not run"] * score.total,
@@ -82,6 +76,7 @@ class Responder:
             "program": score.program,
             "seed": self._wanted.sampling.seed,
         }
+        return {"finish_reason": candidate.completion.finish, "sce": checked}
 
 
 def event(record: dict[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ from securecoderl_edge.runtimes.opening import RuntimeSettings
 
 KEY_VARIABLE = "SCE_API_KEY"
 # A shorter key can be guessed.
-SHORTEST_KEY = 16
+_SHORTEST_KEY = 16
 MAX_BODY_BYTES = 1 << 20
 MAX_TESTS = 20
 MAX_REPAIRS = 5
@@ -107,6 +107,6 @@ class ServeSettings(RuntimeSettings):
             if self.is_loopback:
                 return None
             raise UsageError(f"--host {self.host} can be reached from other machines. Set a key in {KEY_VARIABLE}")
-        if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
-            raise UsageError(f"{where}: expected a key of at least {SHORTEST_KEY} ASCII characters without spaces")
+        if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+            raise UsageError(f"{where}: expected a key of at least {_SHORTEST_KEY} ASCII characters without spaces")
         return key

@@ -31,7 +31,7 @@ from securecoderl_edge.system.files import read_json, sha256_of, temporary_besid
 from securecoderl_edge.training.update.history import NO_HISTORY, History, history_from_record
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 
-STATE_FILE = "state.json"
+_STATE_FILE = "state.json"
 KEEP = 2
 _OPTIMIZER = "optimizer.safetensors"
 _VALUE_HEAD = "value_head.safetensors"
@@ -67,7 +67,7 @@ def save_checkpoint(
     Raises:
         SceError: the system cannot write it; earlier checkpoints stay.
     """
-    final = _folder_of(folder, progress.step)
+    final = folder / step_name(progress.step)
     try:
         with temporary_beside(final, replace_folder=True) as temporary:
             save_adapter(learner.model, temporary, base_name)
@@ -85,10 +85,10 @@ def save_checkpoint(
                 "optimizer": scalars,
                 "sha256": hashes,
             }
-            (temporary / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+            (temporary / _STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
     except SafetensorError as error:
         raise SceError(f"cannot write {final}: {error}") from error
-    kept = {_folder_of(folder, step) for step in keep}
+    kept = {folder / step_name(step) for step in keep}
     for old in checkpoints(folder)[:-KEEP]:
         if old not in kept:
             shutil.rmtree(old)
@@ -112,24 +112,24 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
     newest = found[-1]
     advice = "start again with --no-resume, or choose another --out"
     older = f"delete it to resume from {found[-2].name}" if len(found) > 1 else advice
-    if not (newest / STATE_FILE).is_file():
-        raise SceError(f"{newest} is not a complete checkpoint ({STATE_FILE} is missing); {older}")
+    if not (newest / _STATE_FILE).is_file():
+        raise SceError(f"{newest} is not a complete checkpoint ({_STATE_FILE} is missing); {older}")
     try:
-        state = read_json(newest / STATE_FILE)
+        state = read_json(newest / _STATE_FILE)
         stored, hashes, numbers = dict(state["facts"]), dict(state["sha256"]), dict(state["optimizer"])
         running = {str(name): float(value) for name, value in state["running"].items()}
         progress = _progress_of(state)
         scaler = dict(state["scaler"])
     except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {older}") from None
-    if _folder_of(folder, progress.step) != newest:
-        raise SceError(f"{newest / STATE_FILE} is damaged (it belongs to step {progress.step}); {older}")
+        raise SceError(f"{newest / _STATE_FILE} is damaged ({error}); {older}") from None
+    if folder / step_name(progress.step) != newest:
+        raise SceError(f"{newest / _STATE_FILE} is damaged (it belongs to step {progress.step}); {older}")
     differing = [name for name, value in facts.items() if stored.get(name) != value]
     if differing:
         raise SceError(f"{newest} was made with other {differing[0].replace('_', ' ')}; {advice}")
     needed = {ADAPTER_WEIGHTS, _OPTIMIZER} | ({_VALUE_HEAD} if learner.value_head is not None else set())
     for name in sorted(needed - hashes.keys()):
-        raise SceError(f"{newest / STATE_FILE} is damaged (sha256 of {name} is missing); {older}")
+        raise SceError(f"{newest / _STATE_FILE} is damaged (sha256 of {name} is missing); {older}")
     for name, expected in hashes.items():
         if not _is_whole(newest, name, expected):
             raise SceError(f"{newest}/{name} is damaged (wrong sha256); {older}")
@@ -169,8 +169,8 @@ def load_step(folder: Path, step: int, learner: Learner) -> None:
     Raises:
         SceError: it is missing, damaged or unreadable.
     """
-    checkpoint = _folder_of(folder, step)
-    hashes = read_json(checkpoint / STATE_FILE).get("sha256")
+    checkpoint = folder / step_name(step)
+    hashes = read_json(checkpoint / _STATE_FILE).get("sha256")
     expected = hashes.get(ADAPTER_WEIGHTS) if isinstance(hashes, dict) else None
     if not _is_whole(checkpoint, ADAPTER_WEIGHTS, expected):
         raise SceError(
@@ -217,10 +217,6 @@ def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
     with temporary_beside(file) as temporary:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
         save_file(tensors, temporary)
-
-
-def _folder_of(folder: Path, step: int) -> Path:
-    return folder / step_name(step)
 
 
 def _flatten(state: Mapping[Any, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -13,7 +13,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.readiness import completions_per_problem
-from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
+from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks, and kernels of a layer in one step.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6
@@ -42,48 +42,30 @@ def seconds_per_update(
         # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
         # piece of the latter, which may be all of it or little.
         passes = settings.measures_kl(phase) + 1 + epoch * ppo.epochs
-    return one * passes + seconds_of_sampling(
-        shape,
-        formats,
-        gpu,
-        ppo.batch_size,
-        longest_prompt,
-        ppo.max_tokens,
-        ppo.rollout_sequences,
-        ppo.samples_per_prompt,
-    )
+    sampling = seconds_of_sampling(shape, formats, gpu, ppo, ppo.batch_size, longest_prompt, ppo.samples_per_prompt)
+    return one * passes + sampling
 
 
 def seconds_of_evaluation(
     shape: Architecture, settings: TrainSettings, formats: Formats, gpu: Gpu, longest_prompt: int
 ) -> float:
     """Of one evaluation on the held-out problems."""
-    selection, ppo = settings.selection, settings.ppo
-    count = selection.problems * selection.samples
-    parallel = ppo.rollout_sequences
-    return seconds_of_sampling(shape, formats, gpu, count, longest_prompt, ppo.max_tokens, parallel, selection.samples)
+    count, samples = settings.selection.problems, settings.selection.samples
+    return seconds_of_sampling(shape, formats, gpu, settings.ppo, count * samples, longest_prompt, samples)
 
 
 def seconds_of_readiness(
     shape: Architecture, settings: TrainSettings, formats: Formats, gpu: Gpu, longest_prompt: int
 ) -> float:
     """Of the samples of the readiness report."""
-    ppo, samples = settings.ppo, completions_per_problem(settings.ppo)
-    count, parallel = settings.readiness_problems * samples, ppo.rollout_sequences
-    return seconds_of_sampling(shape, formats, gpu, count, longest_prompt, ppo.max_tokens, parallel, samples)
+    count, samples = settings.readiness_problems, completions_per_problem(settings.ppo)
+    return seconds_of_sampling(shape, formats, gpu, settings.ppo, count * samples, longest_prompt, samples)
 
 
 def seconds_of_sampling(
-    shape: Architecture,
-    formats: Formats,
-    gpu: Gpu,
-    completions: int,
-    prompt: int,
-    new_tokens: int,
-    parallel: int,
-    samples: int = 1,
+    shape: Architecture, formats: Formats, gpu: Gpu, ppo: PpoSettings, completions: int, prompt: int, samples: int = 1
 ) -> float:
-    """Of drawing completions of ``new_tokens`` after prompts of ``prompt`` tokens, ``parallel`` at a time.
+    """Of drawing completions after prompts of ``prompt`` tokens.
 
     Args:
         samples: completions that share a prompt.
@@ -93,6 +75,7 @@ def seconds_of_sampling(
     prompts = max(1, completions // samples)
     sampled = replace(formats, products=formats.rollout)
     prefill = _pass(shape, sampled, gpu, prompts, prompt, 0, 0)
+    new_tokens, parallel = ppo.max_tokens, ppo.rollout_sequences
     batches, rows = -(-completions // parallel), min(completions, parallel)
     weights = shape.parameters() * formats.rollout
     cache = 2 * shape.layers * shape.key_value_size * formats.rollout * (prompt + new_tokens / 2)

@@ -19,10 +19,10 @@ from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
 # The context of CUDA and the workspaces of its libraries; an assumption, not measured on a GPU.
-CUDA_CONTEXT_BYTES = GIB // 2
+_CUDA_CONTEXT_BYTES = GIB // 2
 # The imported torch, transformers and peft, and their caches: measured in training of the built-in model, on Linux with
 # torch's CPU build.
-CPU_FRAMEWORK_BYTES = 1000 << 20
+_CPU_FRAMEWORK_BYTES = 1000 << 20
 _VALUE_HEAD_WIDTH = 256
 _BLOCK = 256  # numbers that share a scale in an 8-bit optimizer
 _SMALLEST_8BIT = 4096  # smaller tensors keep states of 32 bits
@@ -68,7 +68,7 @@ def plan_memory(
         framework: bytes of the process before the model is loaded; by default the constants above.
     """
     if framework is None:
-        framework = CPU_FRAMEWORK_BYTES if formats.device == "cpu" else CUDA_CONTEXT_BYTES
+        framework = _CPU_FRAMEWORK_BYTES if formats.device == "cpu" else _CUDA_CONTEXT_BYTES
     if isinstance(shape, OtherArchitecture):
         return _plan_weights(shape, settings, formats, framework)
     ppo = settings.ppo

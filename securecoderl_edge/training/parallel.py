@@ -136,11 +136,6 @@ class _Processes(Team):
             ) from None
 
 
-def is_launched() -> bool:
-    """Whether a launcher has started several processes of this program."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
 def is_first_process() -> bool:
     """Whether this process writes files and prints messages; can be called before the processes are connected."""
     return os.environ.get("RANK", "0") == "0"
@@ -163,7 +158,7 @@ def join(device: str) -> Team:
         UsageError: the environment is not that of a launcher.
         SceError: another process has ended.
     """
-    if not is_launched():
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return Team()
     if device != "cpu" and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -66,6 +66,7 @@ class Phase:
         self.steps = phase_steps(place.settings)[name]
         self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
         self.progress = Progress()
+        self.done: list[HeldOutResult] = []
         self.watch = Watch()
 
     def run(self) -> None:
@@ -100,27 +101,27 @@ class Phase:
             place = self.place = replace(place, settings=with_sft_epochs(place.settings, len(usable)))
             self.steps = place.settings.sft.steps
         progress = self.progress = self._resume(learner)
-        done = self._evaluations_so_far(progress)
-        if place.held_out and not done:
-            self._evaluate(learner, progress, done, {})
-            self._save(learner, progress, done)
+        self.done = self._evaluations_so_far()
+        if place.held_out and not self.done:
+            self._evaluate(learner, {})
+            self._save(learner)
         while progress.step < self.steps and not progress.ended:
             progress.step += 1
-            row, rollout = self._update(learner, usable, progress)
+            row, rollout = self._update(learner, usable)
             progress.ended = self._reason_to_end(row)
             is_last = progress.step == self.steps or bool(progress.ended)
             evaluates = bool(place.held_out) and (progress.step % place.settings.selection.every == 0 or is_last)
             if evaluates:
-                self._evaluate(learner, progress, done, row)
+                self._evaluate(learner, row)
                 is_last = is_last or bool(progress.ended)
             self._write_rows(row, rollout, progress.step)
             self._take_snapshot(progress.step)
             stop = place.team.agree(place.should_stop())
             if stop or evaluates or is_last or progress.step % place.settings.checkpoint_every == 0:
-                self._save(learner, progress, done)
+                self._save(learner)
             if stop and not is_last:
                 raise Stopped(f"{self.name} stopped after update {progress.step} of {self.steps}")
-        self._publish(learner, progress, done)
+        self._publish(learner)
 
     def _resume(self, learner: Learner) -> Progress:
         if self.place.team.is_writer:
@@ -142,27 +143,26 @@ class Phase:
             )
         return progress
 
-    def _evaluations_so_far(self, progress: Progress) -> list[HeldOutResult]:
+    def _evaluations_so_far(self) -> list[HeldOutResult]:
+        made = self.progress.evaluations
         try:
             done = [result_from_record(row) for row in self.evaluations.read()]
-            if len(done) != progress.evaluations or len({len(each.rewards) for each in done}) > 1:
-                raise ValueError(f"{progress.evaluations} evaluations of equal length were made")
+            if len(done) != made or len({len(each.rewards) for each in done}) > 1:
+                raise ValueError(f"{made} evaluations of equal length were made")
         except (SceError, KeyError, TypeError, ValueError) as error:
             raise SceError(f"{self.evaluations.path} is damaged ({error}); start again with --no-resume") from None
         return done
 
-    def _update(
-        self, learner: Learner, usable: list[Problem], progress: Progress
-    ) -> tuple[dict[str, Any], Rollout | None]:
+    def _update(self, learner: Learner, usable: list[Problem]) -> tuple[dict[str, Any], Rollout | None]:
         try:
-            return make_update(self.place, self.name, learner, usable, progress)
+            return make_update(self.place, self.name, learner, usable, self.progress)
         except NotFiniteError as error:
-            file = self.folder / f"not-finite-{progress.step:06d}.safetensors"
+            file = self.folder / f"not-finite-{self.progress.step:06d}.safetensors"
             if self.place.team.is_writer:
                 keep_for_inspection(file, error)
             self.place.team.wait()
             raise SceError(
-                f"NaN or Inf in {error.what} of {self.name} update {progress.step}; its tensors are in {file}. "
+                f"NaN or Inf in {error.what} of {self.name} update {self.progress.step}; its tensors are in {file}. "
                 "The last checkpoint is intact: give another --out with --init and a lower learning rate"
             ) from None
 
@@ -171,18 +171,16 @@ class Phase:
         limit = table.max_kl if isinstance(table, PhaseSettings) else None
         kl = row.get("objective/kl")
         if limit is not None and kl is not None and kl > limit:
-            return (
-                f"KL to the reference was {kl:.2f} nats per completion at step {row['step']}, over max_kl = {limit:g}"
-            )
+            was = f"KL to the reference was {kl:.2f} nats per completion at step {row['step']}"
+            return f"{was}, over max_kl = {limit:g}"
         return ""
 
-    def _evaluate(self, learner: Learner, progress: Progress, done: list[HeldOutResult], row: dict[str, Any]) -> None:
+    def _evaluate(self, learner: Learner, row: dict[str, Any]) -> None:
         """Evaluate, add it to ``done`` and to the row, and end the phase if it makes no progress."""
-        settings = self.place.settings
-        place, step = self.place, progress.step
-        evaluation = evaluate_policy(learner, place.scorer, place.held_out, settings, step, self.name)
-        done.append(evaluation)
-        progress.evaluations = len(done)
+        place, progress, settings = self.place, self.progress, self.place.settings
+        evaluation = evaluate_policy(learner, place.scorer, place.held_out, settings, progress.step, self.name)
+        self.done.append(evaluation)
+        progress.evaluations = len(self.done)
         row |= {
             "eval/reward": evaluation.reward,
             "eval/all_tests_rate": evaluation.all_tests_rate,
@@ -190,9 +188,9 @@ class Phase:
         }
         if self.place.team.is_writer:
             self.evaluations.append([evaluation.to_record(self.name)])
-        patience, idle = settings.phase(self.name).patience, updates_without_progress(done)
+        patience, idle = settings.phase(self.name).patience, updates_without_progress(self.done)
         if patience is not None and idle >= patience and not progress.ended:
-            progress.ended = f"no improvement in {idle} evaluations since step {best_of(done).step}"
+            progress.ended = f"no improvement in {idle} evaluations since step {best_of(self.done).step}"
 
     def _write_rows(self, row: dict[str, Any], rollout: Rollout | None, step: int) -> None:
         if self.place.team.is_writer:
@@ -203,14 +201,14 @@ class Phase:
             for line in self.watch.after(row):
                 self.place.say(line)
 
-    def _save(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
+    def _save(self, learner: Learner) -> None:
         if self.place.team.is_writer:
             # Also keep the best steps at earlier checkpoints: training resumes from them if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
-            seen = [[each for each in done if each.step <= step] for step in (*recent, progress.step)]
+            seen = [[each for each in self.done if each.step <= step] for step in (*recent, self.progress.step)]
             best = [best_of(evaluations).step for evaluations in seen if evaluations]
             base_name = lasting_name(self.place.settings.model)
-            save_checkpoint(self.checkpoints, learner, progress, base_name, self.facts, best)
+            save_checkpoint(self.checkpoints, learner, self.progress, base_name, self.facts, best)
             if best:
                 point_to_best(self.folder, best[-1])
         self.place.team.wait()
@@ -222,11 +220,12 @@ class Phase:
             folder = self.folder / SNAPSHOTS / step_name(step)
             publish(folder, self.place.model, lasting_name(self.place.settings.model), facts)
 
-    def _publish(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
+    def _publish(self, learner: Learner) -> None:
         """Save the policy of the selected step in ``adapter/``, with the reasons next to it."""
+        progress = self.progress
         chosen, why = progress.step, "the last step; no problems were held out for selection"
-        if done:
-            evaluation, why = choose(done, self.place.settings.selection.samples)
+        if self.done:
+            evaluation, why = choose(self.done, self.place.settings.selection.samples)
             chosen = evaluation.step
             if chosen != progress.step:
                 load_step(self.checkpoints, chosen, learner)
@@ -238,7 +237,7 @@ class Phase:
             "chosen_step": chosen,
             "why": why,
             "held_out": [
-                {"step": each.step, "reward": each.reward, "all_tests_rate": each.all_tests_rate} for each in done
+                {"step": each.step, "reward": each.reward, "all_tests_rate": each.all_tests_rate} for each in self.done
             ],
         }
         if self.place.team.is_writer:

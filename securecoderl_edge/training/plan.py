@@ -140,7 +140,11 @@ def make_plan(
         if gpu is None and settings.device == "cuda" and gpu_trouble() is not None:
             gpu = GPUS[PAPERS_GPU]
             missing.append(f"this machine has no GPU that torch can use; planned for a {gpu.name} (--gpu)")
-        compute = _compute(settings, gpu)
+        recompute = settings.gradient_checkpointing
+        if gpu is None:
+            compute = choose_compute(settings.device, settings.base_precision, recompute=recompute)
+        else:
+            compute = compute_on_cuda(gpu.capability, settings.base_precision, recompute=recompute)
         shape = _shape(settings.model, missing)
         if not is_built_in(settings.problems) and not Path(settings.problems).is_file():
             if settings.prompt.max_tokens is None:
@@ -151,13 +155,6 @@ def make_plan(
         return _timed(settings, compute, shape, run, say)
     except SceError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
-
-
-def _compute(settings: TrainSettings, gpu: Gpu | None) -> Compute:
-    recompute = settings.gradient_checkpointing
-    if gpu is not None:
-        return compute_on_cuda(gpu.capability, settings.base_precision, recompute=recompute)
-    return choose_compute(settings.device, settings.base_precision, recompute=recompute)
 
 
 def _shape(name: str, missing: list[str]) -> Architecture | OtherArchitecture:

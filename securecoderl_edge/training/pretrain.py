@@ -44,11 +44,11 @@ from securecoderl_edge.system.files import temporary_beside
 VOCABULARY = 2048
 SECURITY_SHARE, NO_SHARE = Fraction(1, 6), Fraction(0)
 END = "<eos>"
-PADDING = "<pad>"
+_PADDING = "<pad>"
 # Between the variants of one document, so that all documents have different ones.
 _STRIDE = 1_000_000_007
 
-Document = tuple[str, str]
+_Document = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Pretraining:
     seed: int = setting(0, "of text, order and weights")
 
 
-def write_documents(chosen: Pretraining) -> list[Document]:
+def write_documents(chosen: Pretraining) -> list[_Document]:
     """(prompt, program) pairs of training compositions, each with its own wording and inputs.
 
     Families are equally frequent, and so are the compositions of a family. As in any corpus, long programs are rarer
@@ -87,7 +87,7 @@ def write_documents(chosen: Pretraining) -> list[Document]:
     general = GENERAL if chosen.language == PYTHON.name else [each for each in (*GENERAL, *FIRMWARE) if each.has_c]
     keys = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*general, *HARD)}
     security = list(compositions(SECURITY, held_out=False))
-    documents: list[Document] = []
+    documents: list[_Document] = []
     others = 0
     for number in range(1, chosen.documents + 1):
         is_security = _is_due(number, chosen.security_share)
@@ -112,7 +112,7 @@ def _is_due(number: int, share: Fraction) -> bool:
     return int(number * share) > int((number - 1) * share)
 
 
-def write_tokenizer(documents: list[Document], folder: Path) -> None:
+def write_tokenizer(documents: list[_Document], folder: Path) -> None:
     """Write a byte-level BPE tokenizer with GPT-2's pre-tokenization, which GGUF runtimes know by that name."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -121,13 +121,13 @@ def write_tokenizer(documents: list[Document], folder: Path) -> None:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=[PADDING, END],
+        special_tokens=[_PADDING, END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator((prompt + program for prompt, program in documents[:20_000]), trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PADDING, "eos_token": END}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": _PADDING, "eos_token": END}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 

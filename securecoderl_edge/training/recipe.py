@@ -13,7 +13,7 @@ from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
 REWARD_FLAGS = ("sandbox",)
-RECIPES = Path(__file__).parent / "recipes"
+_RECIPES = Path(__file__).parent / "recipes"
 
 
 def load_recipe(name: str) -> dict[str, Any]:
@@ -23,18 +23,18 @@ def load_recipe(name: str) -> dict[str, Any]:
         UsageError: no such recipe or file.
         SceError: not TOML.
     """
-    builtin = RECIPES / f"{name}.toml"
+    builtin = _RECIPES / f"{name}.toml"
     if "/" not in name and builtin.is_file():
         return read_toml(builtin)
     if not name.endswith(".toml"):
-        known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+        known = ", ".join(sorted(path.stem for path in _RECIPES.glob("*.toml")))
         raise UsageError(f"unknown recipe {name!r}. Choose from {known}, or give a .toml file")
     return read_toml(Path(name))
 
 
 def known_shapes() -> dict[str, dict[str, object]]:
     """The config.json of the models that the built-in recipes name, by repo id."""
-    shapes: dict[str, dict[str, object]] = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8"))
+    shapes: dict[str, dict[str, object]] = json.loads((_RECIPES / "shapes.json").read_text(encoding="utf-8"))
     return shapes
 
 

@@ -23,7 +23,7 @@ WITHOUT_REWARD = ("sft", "ssd")
 PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 CURRICULUM = ("sft", "binary", "partial")
 # May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
-CHANGEABLE = (
+_CHANGEABLE = (
     "checkpoint_every",
     "gradient_checkpointing",
     "memory_gib",
@@ -349,10 +349,10 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
 
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:
-    """A table of settings without those that are `CHANGEABLE`."""
+    """A table of settings without those that are `_CHANGEABLE`."""
     # Hugging Face's sampler uses one random generator for a whole batch.
     of_hf = "ppo.rollout_sequences" if table.get("ppo", {}).get("rollout") == "hf" else None
-    changeable = set(CHANGEABLE) - {of_hf}
+    changeable = set(_CHANGEABLE) - {of_hf}
     kept: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict):

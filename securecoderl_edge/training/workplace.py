@@ -194,9 +194,12 @@ def workplace(
         every = [_reformatted(problem) for problem in every]
     problems, held_out = hold_out(every, settings.selection.problems, sources.hold_out_seed)
     format = training_format(settings, sources.base)
-    fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
-    for line in fitted_in_words(settings, architecture.context, fitted):
-        say(line)
+    fitted, held_out = _fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
+    room, total = settings.prompt_room(architecture.context), len(fitted.problems) + fitted.left_out
+    if fitted.left_out:
+        say(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
+    if fitted.cut:
+        say(f"{fitted.cut} of {total} statements truncated to fit into {room} tokens")
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
     workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
@@ -241,7 +244,7 @@ def training_format(settings: TrainSettings, base: Path) -> PromptFormat:
     return PromptFormat(style, read_chat_template(base) if style == "chat" else None)
 
 
-def fit_for_training(
+def _fit_for_training(
     settings: TrainSettings,
     context: int,
     tokenizer: Tokenizer,
@@ -268,17 +271,6 @@ def fit_for_training(
             f"{settings.ppo.max_tokens} of {context} context tokens for the completion. Set prompt.overlong = truncate"
         )
     return fitted, list(chosen_by.problems)
-
-
-def fitted_in_words(settings: TrainSettings, context: int, fitted: Fitted) -> list[str]:
-    """Sentences about problems that were dropped or truncated because their prompts are too long."""
-    room, total = settings.prompt_room(context), len(fitted.problems) + fitted.left_out
-    lines = []
-    if fitted.left_out:
-        lines.append(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
-    if fitted.cut:
-        lines.append(f"{fitted.cut} of {total} statements truncated to fit into {room} tokens")
-    return lines
 
 
 def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]:

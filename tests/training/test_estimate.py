@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from securecoderl_edge.training.estimate import seconds_of_sampling, seconds_per
 from securecoderl_edge.training.memory import GIB, MemoryPlan, plan_memory, require_free_memory
 from securecoderl_edge.training.plan import make_plan
 from securecoderl_edge.training.recipe import known_shapes, resolve
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import PpoSettings, TrainSettings
 
 HALF = Formats.of("cuda", "fp16", "float16", "float16")
 V100 = GPUS["v100-16"]
@@ -52,13 +53,13 @@ def test_more_work_takes_longer(shape: Architecture, paper: TrainSettings) -> No
 
 
 def test_completions_that_are_decoded_together_cost_less_than_one_after_the_other(shape: Architecture) -> None:
-    one, many = (seconds_of_sampling(shape, HALF, V100, count, 500, 100, 32) for count in (1, 32))
+    ppo = PpoSettings(max_tokens=100, rollout_sequences=32)
+    seconds = partial(seconds_of_sampling, shape, HALF, V100, ppo, prompt=500)
+    one, many = (seconds(completions=count) for count in (1, 32))
     assert one < many < 32 * one
-    assert seconds_of_sampling(shape, HALF, V100, 64, 500, 100, 32) > 1.9 * many
-    assert seconds_of_sampling(shape, HALF, V100, 0, 500, 100, 32) == 0
-    assert seconds_of_sampling(shape, HALF, V100, 8, 500, 100, 32, samples=8) < seconds_of_sampling(
-        shape, HALF, V100, 8, 500, 100, 32
-    )
+    assert seconds(completions=64) > 1.9 * many
+    assert seconds(completions=0) == 0
+    assert seconds(completions=8, samples=8) < seconds(completions=8)
 
 
 def test_a_faster_gpu_is_planned_to_be_faster(paper: TrainSettings, tmp_path: Path) -> None:

@@ -38,6 +38,15 @@ _MARKERS = ("", "o", "s", "^")
 _STAGE_SHADES = ("#1c1c1c", "#5a4a78", "#4f86a8", "#8fc3a4", "#e6edc0")  # darker is worse
 _OTHER_SHADE = "#ffffff"
 _MOST_MARKERS = 25
+_LOOK: dict[str, Any] = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor"), _INK),
+    **dict.fromkeys(("xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor"), _INK),
+    "font.size": 8.5,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": _GRID,
+    "grid.linewidth": 0.6,
+}
 
 
 @dataclass(frozen=True)
@@ -197,7 +206,7 @@ def _stage_shares(point: Point) -> list[float]:
 
 def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
     # The salt keeps the ids of the charts of one page apart, and those of one chart the same each time.
-    with plotting(**_settings(), **{"svg.hashsalt": title}) as new_figure:
+    with plotting(**_LOOK, **{"svg.hashsalt": title}) as new_figure:
         from matplotlib.ticker import MaxNLocator
 
         figure = new_figure(figsize=(5.6, 2.7), layout="constrained")
@@ -214,21 +223,6 @@ def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return _for_a_page(out.getvalue(), title)
-
-
-def _settings() -> dict[str, Any]:
-    inked = (
-        *("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor"),
-        *("xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor"),
-    )
-    return {
-        **dict.fromkeys(inked, _INK),
-        "font.size": 8.5,
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "grid.color": _GRID,
-        "grid.linewidth": 0.6,
-    }
 
 
 def _mark_phases(axes: Axes, history: History) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -158,14 +159,15 @@ def _choose_samples(history: History, most: int) -> None:
     ends: dict[str, tuple[Point, Point]] = {}
     first: list[Point] = []
     last: list[Point] = []
+    by_time = attrgetter("x")
     for row in _rows("samples.jsonl", history):
         if row["phase"] not in starts or not isinstance(row.get("id"), str) or not isinstance(row.get("program"), str):
             continue
         point = Point(starts[row["phase"]] + row["step"], row["phase"], row)
         earliest, latest = ends.get(row["id"], (point, point))
-        ends[row["id"]] = (min(earliest, point, key=_x), max(point, latest, key=_x))
-        first = sorted([*first, point], key=_x)[:most]
-        last = sorted([*last, point], key=_x)[-most:]
+        ends[row["id"]] = (min(earliest, point, key=by_time), max(point, latest, key=by_time))
+        first = sorted([*first, point], key=by_time)[:most]
+        last = sorted([*last, point], key=by_time)[-most:]
     if not first:
         history.missing.append("samples.jsonl has no programs yet; SFT does not sample")
         return
@@ -173,10 +175,6 @@ def _choose_samples(history: History, most: int) -> None:
     half = (last[-1].x - first[0].x) / 2
     far = [(earliest, latest) for earliest, latest in ends.values() if latest.x - earliest.x > half]
     history.repeated = sorted(far, key=lambda pair: pair[0].x - pair[1].x)[:most]
-
-
-def _x(point: Point) -> int:
-    return point.x
 
 
 def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:

@@ -169,22 +169,22 @@ class Study:
         Raises:
             UsageError: they are impossible.
         """
-        flags: dict[str, Any] = {"problems": arm.split.train, "phases": arm.phases, "seed": seed}
+        flags = self._flags(arm) | {"phases": arm.phases, "seed": seed}
+        return resolve(self.recipe, self._overrides(arm), flags)
+
+    def _flags(self, arm: Arm) -> dict[str, Any]:
+        """Flags of ``sce train`` by name, where they are not the recipe's."""
+        flags = {"problems": arm.split.train, "phases": ",".join(arm.phases)}
         model = self.model(arm.split)
         if model is not None:
             flags["model"] = model
-        if self.device != "auto":
-            flags["device"] = self.device
-        return resolve(self.recipe, self._overrides(arm), flags)
+        return flags if self.device == "auto" else flags | {"device": self.device}
 
     def train_command(self, arm: Arm, seed: int) -> list[str]:
         """Arguments of ``sce`` that train an arm."""
-        words = ["train", "--recipe", self.recipe, "--problems", arm.split.train, "--phases", ",".join(arm.phases)]
-        model = self.model(arm.split)
-        if model is not None:
-            words += ["--model", model]
-        if self.device != "auto":
-            words += ["--device", self.device]
+        words = ["train", "--recipe", self.recipe]
+        for name, value in self._flags(arm).items():
+            words += [f"--{name}", value]
         for setting in self._overrides(arm):
             words += ["--set", setting]
         return [*words, "--seed", str(seed), "--out", str(self.run_folder(arm, seed))]

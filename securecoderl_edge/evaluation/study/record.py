@@ -33,10 +33,10 @@ _POINTS = 15
 Samples = dict[int, Evaluated]  # by seed
 
 
-GroupOf = Callable[[str], str | None]
+_GroupOf = Callable[[str], str | None]
 
 
-def study_record(study: Study, jobs: int, group_of: GroupOf = lambda problem: problem) -> dict[str, Any]:
+def study_record(study: Study, jobs: int, group_of: _GroupOf = lambda problem: problem) -> dict[str, Any]:
     """The record of all finished arms and seeds; ``seeds`` and ``steps_done`` show what is missing.
 
     Args:
@@ -82,7 +82,7 @@ def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     return {seed: figures for seed, figures in found.items() if figures}
 
 
-def _samples_of(figures: Mapping[int, Figures], group_of: GroupOf) -> dict[tuple[str, str], Samples]:
+def _samples_of(figures: Mapping[int, Figures], group_of: _GroupOf) -> dict[tuple[str, str], Samples]:
     """Evaluations by split and evaluated model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed, of_seed in figures.items():
@@ -91,7 +91,7 @@ def _samples_of(figures: Mapping[int, Figures], group_of: GroupOf) -> dict[tuple
     return found
 
 
-def _grouped(evaluated: Evaluated, group_of: GroupOf) -> Evaluated:
+def _grouped(evaluated: Evaluated, group_of: _GroupOf) -> Evaluated:
     """The values of a group's problems together, as if they were samples of one problem."""
     places: dict[str, list[int]] = {}
     for place, problem in enumerate(evaluated.problems):
@@ -174,7 +174,7 @@ def _arm_record(
         record["results"].append(result)
     rows = [each.rows for each in figures.values()]
     if rows:
-        record["cost"] = training_cost(rows)
+        record["cost"] = _training_cost(rows)
     curves = training_curves(rows)
     if curves:
         record["training"] = curves
@@ -213,7 +213,7 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     return found
 
 
-def training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:
+def _training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:
     """What a training used, the mean of several: updates, their seconds, completions, tokens of reference solutions.
 
     A phase that was reused from another run counts like one that was trained.

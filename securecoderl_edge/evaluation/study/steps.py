@@ -36,7 +36,7 @@ from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, w
 
 _SCE = "securecoderl_edge"
 
-OnStep = Callable[[Step, float, int, int], None]
+_OnStep = Callable[[Step, float, int, int], None]
 
 
 def prepare_step(study: Study, split: Split) -> Step | None:
@@ -48,7 +48,7 @@ def prepare_step(study: Study, split: Split) -> Step | None:
     return Step(f"base model {folder.name}", tuple(words), folder.with_name(f"{folder.name}.log"), (folder,))
 
 
-def base_step(study: Study, split: Split) -> Step:
+def _base_step(study: Study, split: Split) -> Step:
     """The step that evaluates the base model on a split."""
     folder, run = study.base_folder(split), study.run_of_base(split)
     return Step(
@@ -81,7 +81,7 @@ def _settings_with_effect(settings: TrainSettings) -> TrainSettings:
     return settings
 
 
-def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
+def _export_step(study: Study, arm: Arm, seed: int) -> Step | None:
     """The step that exports an arm's policy; None if it has no exports."""
     words = study.export_command(arm, seed)
     if words is None:
@@ -91,7 +91,7 @@ def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
     return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study, arm, seed), files, after)
 
 
-def bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
+def _bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
     """The step that evaluates an arm's models on a split. Training decides which models these are."""
     return Step(
         f"{arm.name}, seed {seed}: evaluated on {split.name}",
@@ -108,10 +108,10 @@ def _log(study: Study, arm: Arm, seed: int) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
-def arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
+def _arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
     """Training, export and evaluations of an arm, each of which needs those before it."""
-    export = export_step(study, arm, seed)
-    measured = [bench_step(study, arm, seed, split) for split in arm.measured_on]
+    export = _export_step(study, arm, seed)
+    measured = [_bench_step(study, arm, seed, split) for split in arm.measured_on]
     return [train_step(study, arm, seed), *([] if export is None else [export]), *measured]
 
 
@@ -151,7 +151,7 @@ class Chain:
 def arm_chain(study: Study, arm: Arm, seed: int) -> Chain:
     """The steps of an arm."""
     return Chain(
-        lambda: arm_steps(study, arm, seed),
+        lambda: _arm_steps(study, arm, seed),
         study.figures_file(arm, seed),
         partial(figures_of_arm, study, arm, seed),
     )
@@ -160,7 +160,7 @@ def arm_chain(study: Study, arm: Arm, seed: int) -> Chain:
 def base_chain(study: Study, split: Split) -> Chain:
     """The evaluation of a base model."""
     return Chain(
-        lambda: [base_step(study, split)], study.base_figures_file(split), partial(figures_of_base, study, split)
+        lambda: [_base_step(study, split)], study.base_figures_file(split), partial(figures_of_base, study, split)
     )
 
 
@@ -213,7 +213,7 @@ def _words(problem: Problem) -> str:
 
 
 def run_study(
-    study: Study, jobs: int, on_step: OnStep = lambda *_: None, say: Callable[[str], None] = lambda message: None
+    study: Study, jobs: int, on_step: _OnStep = lambda *_: None, say: Callable[[str], None] = lambda message: None
 ) -> None:
     """Run all steps that are not done yet.
 
@@ -270,7 +270,7 @@ def _interruptible() -> Iterator[None]:
 class _Runner:
     """The running processes, and the log of finished ones."""
 
-    def __init__(self, study: Study, jobs: int, gpus: Sequence[str], on_step: OnStep) -> None:
+    def __init__(self, study: Study, jobs: int, gpus: Sequence[str], on_step: _OnStep) -> None:
         self._study, self._jobs, self._on_step = study, jobs, on_step
         self._steps_on = dict.fromkeys(gpus, 0)
         self._run_log = RunLog(study.folder)

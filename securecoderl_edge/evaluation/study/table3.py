@@ -43,8 +43,8 @@ NANO_HARD = Base(
     ),
 )
 
-MBPP_CLEAN = "mbpp:clean"
-APPS_PLUS = Split("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl")
+_MBPP_CLEAN = "mbpp:clean"
+_APPS_PLUS = Split("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl")
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ PRESETS = {
         threads=1,
     ),
     "smollm2": Preset(
-        (Split("mbpp", MBPP_CLEAN, "mbpp:test"),),
+        (Split("mbpp", _MBPP_CLEAN, "mbpp:test"),),
         updates=40,
         variants=(SFT, "simple", "fresh", "cont", "sched", "rft"),
-        measured_on=(Split("humaneval", MBPP_CLEAN, "humaneval:test"), Split("eval", MBPP_CLEAN, "starter:eval")),
+        measured_on=(Split("humaneval", _MBPP_CLEAN, "humaneval:test"), Split("eval", _MBPP_CLEAN, "starter:eval")),
         is_greedy=True,
         base_precision="bf16",  # less than half of the time of fp32, where the processor multiplies bfloat16
     ),
-    "paper-exact": Preset((APPS_PLUS,), variants=(SFT, "simple", "fresh", "cont")),
-    "paper-v100": Preset((APPS_PLUS,), snapshot_every=100),
+    "paper-exact": Preset((_APPS_PLUS,), variants=(SFT, "simple", "fresh", "cont")),
+    "paper-v100": Preset((_APPS_PLUS,), snapshot_every=100),
     "qwen-0.5b": Preset((Split("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +51,6 @@ def ppo_update(
     started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
     size = ppo.samples_per_prompt
-
     chosen = next_problems(problems, ppo.batch_size // size, step, seed_of(seed, phase))
     beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
     rollout = collect(learner, scorer, chosen, size, ppo, seed, phase, "sample", step, hints=beginnings)
@@ -134,12 +132,11 @@ def _learn(
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
         if learner.measures_kl:
             with torch.no_grad(), reference_active(learner.model):
-                known["reference"] = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
-        before = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)
-        old, old_values = before.log_probs, before.values
-        # If only other processes have pieces of the first minibatch, the policy changes before ours trains.
-        first_pass = before.last_pass if minibatches[0].pieces else None
-        del before
+                known["reference"], _, _ = _evaluate(learner, batch, pieces, ppo.temperature)
+        old, old_values, first_pass = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)
+        if not minibatches[0].pieces:
+            # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
+            first_pass = None
         learner.team.add_up([old, old_values, *known.values()])
     known = {"log_probs": old, **known}
     tensors = {"tokens": batch.tokens, "mask": batch.mask, "rewards": rewards, **known}
@@ -174,22 +171,13 @@ def _learn(
     return {**numbers, **facts}
 
 
-@dataclass(frozen=True)
-class _Evaluated:
-    """(B, T) log-probabilities, and values with a value head (else zeros).
-
-    ``last_pass`` is the forward pass of the last piece with gradients; the update begins with it instead of repeating
-    it.
-    """
-
-    log_probs: Tensor
-    values: Tensor
-    last_pass: tuple[Tensor, Tensor] | None = None
-
-
 def _evaluate(
     learner: Learner, batch: Batch, pieces: list[list[int]], temperature: float, for_update: bool = False
-) -> _Evaluated:
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
+    """(B, T) log-probabilities, and values with a value head (else zeros).
+
+    The third is the forward pass of the last piece with gradients; the update begins with it instead of repeating it.
+    """
     log_probs, estimates = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
     kept = None
     for number, rows in enumerate(pieces):
@@ -203,4 +191,4 @@ def _evaluate(
         if for_update and learner.value_head is not None:
             with torch.no_grad():
                 estimates[rows, :width] = values_of(learner.value_head, hidden, piece)
-    return _Evaluated(log_probs, estimates, kept)
+    return log_probs, estimates, kept
