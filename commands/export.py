@@ -18,6 +18,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.dispatch import (
     DEFAULTS,
     HF_DTYPES,
+    TYPES,
     check_format,
     check_type,
     export_as,
@@ -25,7 +26,7 @@ from securecoderl_edge.export.dispatch import (
     target_of,
 )
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
-from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
+from securecoderl_edge.export.run import QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.models.files import gguf_file
@@ -52,10 +53,10 @@ class ExportConfig:
     )
     quant: tuple[str, ...] = setting(
         (),
-        f"Weight types, comma-separated. gguf: {', '.join(QUANTS)}; onnx: {', '.join(ONNX_TYPES)} "
-        f"(--portable: {', '.join(PORTABLE_TYPES)}); adapter and hf: f16, f32.  "
+        f"Weight types, comma-separated. gguf: {', '.join(QUANTS)}; onnx: {', '.join(TYPES['onnx'])} "
+        f"(--portable: {', '.join(TYPES['portable'])}); adapter and hf: f16, f32.  "
         "[default: q8_0; onnx: int8; adapter: f16; hf and --portable: f32]",
-        choices=tuple(dict.fromkeys((*QUANTS, *ONNX_TYPES))),
+        choices=tuple(dict.fromkeys((*QUANTS, *TYPES["onnx"]))),
     )
     portable: bool = setting(
         False, "With --format onnx: use only standard operators (opset 23), for any ONNX runtime. Slower."

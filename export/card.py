@@ -120,13 +120,16 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     kind = "LoRA adapter" if isinstance(manifest, AdapterManifest) else "model"
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     noun = LANGUAGES[spec.language()].noun
-    lines = [f"# {result.path.name}", "", f"A {kind} that writes {noun} programs, exported by securecoderl-edge.", ""]
-    lines += [
+    lines = [
+        f"# {result.path.name}",
+        "",
+        f"A {kind} that writes {noun} programs, exported by securecoderl-edge.",
+        "",
         "## Model",
         "",
         f"* Base model: {Path(spec.source).name or spec.source}; license: {license_of(base)}",
+        *(f"* {fact}" for fact in (*_quantized_base(base), *_facts(manifest))),
     ]
-    lines += [f"* {fact}" for fact in (*_quantized_base(base), *_facts(manifest))]
     run = run_of(spec.adapter) if spec.adapter else None
     if run is not None:
         lines += ["", "## Training", "", *_training(run)]
@@ -217,17 +220,16 @@ def how_to_run(result: ExportResult, language: str, folder: Path = Path(), gguf_
 
 
 def _facts(manifest: Manifest) -> list[str]:
+    facts = []
     if isinstance(manifest, OnnxManifest):
         hashes = ", ".join(f"{name} sha256 {digest}" for name, digest in manifest.files.items() if "onnx" in name)
-        facts = [
+        facts += [
             f"{manifest.bytes / 1e6:.1f} MB: {hashes}",
             f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight on average",
             "Operators: standard ONNX, opset 23, for any runtime that supports it"
             if manifest.portable
             else "Operators: some are custom ones of onnxruntime, the only runtime for this file",
         ]
-        return [*facts, *_style_facts(manifest.prompt_style)]
-    facts = []
     if isinstance(manifest, GgufManifest | AdapterManifest):
         facts.append(f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}")
     if isinstance(manifest, GgufManifest):
@@ -242,7 +244,9 @@ def _facts(manifest: Manifest) -> list[str]:
             )
     if isinstance(manifest, AdapterManifest):
         facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} tensors in {manifest.quant}")
-    return [*facts, *_style_facts(manifest.prompt_style)]
+    if manifest.prompt_style:
+        facts.append(f"Prompt style: {manifest.prompt_style}; other prompt formats give worse results")
+    return facts
 
 
 def _quantized_base(base: Path) -> list[str]:
@@ -256,10 +260,6 @@ def _quantized_base(base: Path) -> list[str]:
         f"The base was quantized: its weights come from a GGUF file (sha256 {source['sha256']}; {counts}) and are no "
         "more precise than there"
     ]
-
-
-def _style_facts(style: str | None) -> list[str]:
-    return [f"Prompt style: {style}; other prompt formats give worse results"] if style else []
 
 
 def _agreement_rows(manifest: Manifest, base: Path) -> list[str]:

@@ -9,17 +9,9 @@ from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.card import foreign_sidecar
+from securecoderl_edge.export.onnx import BITS, PORTABLE_TYPES
 from securecoderl_edge.export.paths import check_name
-from securecoderl_edge.export.run import (
-    ADAPTER_TYPES,
-    ONNX_TYPES,
-    PORTABLE_TYPES,
-    QUANTS,
-    ExportResult,
-    export_adapter,
-    export_gguf,
-    export_onnx,
-)
+from securecoderl_edge.export.run import QUANTS, ExportResult, export_adapter, export_gguf, export_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runs import latest_run, only_unfinished
@@ -30,9 +22,9 @@ from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
 HF_DTYPES = {"f32": "float32", "f16": "float16"}
 TYPES: dict[str, tuple[str, ...]] = {
     "gguf": QUANTS,
-    "onnx": ONNX_TYPES,
+    "onnx": tuple(BITS),
     "portable": PORTABLE_TYPES,
-    "adapter": ADAPTER_TYPES,
+    "adapter": ("f16", "f32"),
     "hf": tuple(HF_DTYPES),
 }
 DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "portable": "f32", "adapter": "f16", "hf": "f32"}

@@ -14,7 +14,6 @@ from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import weight_files
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import read_json, sha256_of
-from securecoderl_edge.system.machine import installed
 
 # Two exports are the same only if this is equal: increase it when the written files change.
 FORMAT_VERSION = 2
@@ -22,7 +21,8 @@ FORMAT_VERSION = 2
 CARD = "README.md"
 
 _MOST = 1e18  # limit of numbers in a manifest
-_PACKAGES = (
+# Packages that an export depends on.
+PACKAGES = (
     "securecoderl-edge", "gguf", "llama-cpp-python", "onnx", "onnxruntime", "torch", "transformers", "peft",
 )  # fmt: skip
 
@@ -153,8 +153,3 @@ def _is_of(value: Any, hint: Any) -> bool:
     if hint is str:
         return isinstance(value, str) and value.isprintable()
     return isinstance(value, hint)
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that an export depends on."""
-    return installed(_PACKAGES)

@@ -66,8 +66,7 @@ def measure_quantization(
         if result is in_float:
             rows.append(_row(result, baseline, None))
         else:
-            found = measure(resolve_model(str(result.path)), problems, scorer, settings)
-            rows.append(_row(result, found, baseline))
+            rows.append(_row(result, measure(resolve_model(str(result.path)), problems, scorer, settings), baseline))
     return QuantizationReport(Table(_COLUMNS, tuple(rows)), len(problems), baseline.label)
 
 

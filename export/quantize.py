@@ -23,19 +23,8 @@ from securecoderl_edge.system import processes
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import ask
 
-# llama.cpp's name of each type.
-LLAMA_CPP_TYPES = {
-    "q6_k": "Q6_K",
-    "q5_k_m": "Q5_K_M",
-    "q5_k_s": "Q5_K_S",
-    "q5_0": "Q5_0",
-    "q4_k_m": "Q4_K_M",
-    "q4_k_s": "Q4_K_S",
-    "q4_0": "Q4_0",
-    "iq4_nl": "IQ4_NL",
-    "iq4_xs": "IQ4_XS",
-    "q3_k_m": "Q3_K_M",
-}
+# llama.cpp has the same names in capitals.
+LLAMA_CPP_TYPES = ("q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "iq4_nl", "iq4_xs", "q3_k_m")
 
 
 def quantize(source: Path, target: Path, kind: str) -> None:
@@ -44,7 +33,7 @@ def quantize(source: Path, target: Path, kind: str) -> None:
     Raises:
         SceError: llama.cpp fails or crashes.
     """
-    request = {"source": str(source), "target": str(target), "type": LLAMA_CPP_TYPES[kind]}
+    request = {"source": str(source), "target": str(target), "type": kind.upper()}
     answers = ask("securecoderl_edge.export.quantize", request)
     if answers.death:
         raise SceError(f"llama.cpp could not quantize the float file to {kind}: it {answers.crash_report()}")

@@ -9,8 +9,8 @@ from typing import Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.agreement import Agreement, check_as_recorded, wider
 from securecoderl_edge.export.contents import check_content
-from securecoderl_edge.export.manifest import AdapterManifest, OnnxManifest, hash_sources
-from securecoderl_edge.export.verify import verify_gguf, verify_onnx
+from securecoderl_edge.export.manifest import AdapterManifest, hash_sources
+from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.runtimes.manifests import manifest_path
 
@@ -59,12 +59,10 @@ def recheck(
         changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
         raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
     with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base, device=device) as workbench:
-        if isinstance(manifest, OnnxManifest):
-            agreement = verify_onnx(file, base, kind, workbench.reference())
-        elif isinstance(manifest, AdapterManifest):
+        if isinstance(manifest, AdapterManifest):
             base_file, base_kind = workbench.base_file(file)
-            agreement = verify_gguf(base_file, base, wider(kind, base_kind), workbench.reference(), file)
+            agreement = verify(base_file, base, wider(kind, base_kind), workbench.reference(), file)
         else:
-            agreement = verify_gguf(file, base, kind, workbench.reference())
+            agreement = verify(file, base, kind, workbench.reference())
     check_as_recorded(agreement, manifest.agreement, file)
     return Recheck(file.name, found, agreement)

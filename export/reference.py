@@ -70,18 +70,15 @@ def write_reference_where_it_fits(
     from securecoderl_edge.models.device import choose_device
 
     notes: list[str] = []
-    chosen = choose_device(device, notes.append)
     try:
-        write_reference(base, adapter, prompts, new_tokens, folder, chosen)
+        write_reference(base, adapter, prompts, new_tokens, folder, choose_device(device, notes.append))
+        return notes
     except torch.OutOfMemoryError:
         if device != "auto":
             raise SceError("in float32 it does not fit into the free memory of the GPU; use --device cpu") from None
-        notes.append("the original is computed on the CPU: in float32 it does not fit into the free memory of the GPU")
-        chosen = "cpu"
-    else:
-        return notes
     # After the handler, which held the tensors of the failed attempt.
-    write_reference(base, adapter, prompts, new_tokens, folder, chosen)
+    notes.append("the original is computed on the CPU: in float32 it does not fit into the free memory of the GPU")
+    write_reference(base, adapter, prompts, new_tokens, folder, "cpu")
     return notes
 
 

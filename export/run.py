@@ -18,27 +18,26 @@ from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import OWN_TYPES
 from securecoderl_edge.export.manifest import (
     FORMAT_VERSION,
+    PACKAGES,
     AdapterManifest,
     GgufManifest,
     Manifest,
     OnnxManifest,
     hash_sources,
-    versions,
 )
 from securecoderl_edge.export.merge import copy_companions, write_merged
 from securecoderl_edge.export.onnx_weights import DATA
 from securecoderl_edge.export.paths import check_output_file, check_output_folder
 from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
-from securecoderl_edge.export.verify import verify_gguf, verify_onnx
+from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
 from securecoderl_edge.system.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically
+from securecoderl_edge.system.machine import installed
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
-ADAPTER_TYPES = ("f16", "f32")
-ONNX_TYPES, PORTABLE_TYPES = tuple(onnx.BITS), onnx.PORTABLE_TYPES
 
 
 M = TypeVar("M", bound=Manifest)
@@ -76,7 +75,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
         summary = workbench.write(quant, temporary, out)
         workbench.log("verifying against the original ...")
         with _deleted_on_failure():
-            agreement = verify_gguf(temporary, workbench.base, quant, workbench.reference())
+            agreement = verify(temporary, workbench.base, quant, workbench.reference())
         manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
         _write_manifest(manifest, out, temporary)
     if quant in ("f16", "f32"):
@@ -108,7 +107,7 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         workbench.log("verifying the adapter on the base ...")
         bounds = wider(quant, base_quant)
         with _deleted_on_failure():
-            agreement = verify_gguf(base_file, base, bounds, workbench.reference(), temporary)
+            agreement = verify(base_file, base, bounds, workbench.reference(), temporary)
         facts = {**_facts_of(temporary, out), **asdict(summary), "bounds": bounds}
         manifest = AdapterManifest(**facts, **source.described(agreement))
         _write_manifest(manifest, out, temporary)
@@ -121,7 +120,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
     The folder has the graph, its weights, the tokenizer and other files of the model, and the manifest.
 
     Args:
-        quant: one of `ONNX_TYPES` or `PORTABLE_TYPES`; other arguments and errors as in `export_gguf`.
+        quant: one of `onnx.BITS` or `onnx.PORTABLE_TYPES`; other arguments and errors as in `export_gguf`.
         portable: use only standard operators, for any runtime.
     """
     base, adapter = workbench.base, workbench.adapter
@@ -138,7 +137,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
         copy_companions(base, temporary, workbench.prompt_style)
         workbench.log("verifying against the original ...")
         with _deleted_on_failure():
-            agreement = verify_onnx(temporary, base, quant, workbench.reference())
+            agreement = verify(temporary, base, quant, workbench.reference())
         manifest = OnnxManifest(
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
             bytes=sum((temporary / name).stat().st_size for name in (MODEL, DATA)),
@@ -181,7 +180,7 @@ class _Source:
 
     def described(self, agreement: Agreement) -> dict[str, Any]:
         """Build the fields that all kinds of manifests have."""
-        own = {"format_version": FORMAT_VERSION, "agreement": agreement, "versions": versions()}
+        own = {"format_version": FORMAT_VERSION, "agreement": agreement, "versions": installed(PACKAGES)}
         return {**vars(self), **own}
 
     def is_that_of(self, manifest: Manifest) -> bool:

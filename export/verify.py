@@ -87,8 +87,8 @@ def reference_of(
         yield Path(name)
 
 
-def verify_gguf(path: Path, base: Path, quant: str, reference: Path, adapter: Path | None = None) -> Agreement:
-    """Compare ``path`` with the original.
+def verify(path: Path, base: Path, quant: str, reference: Path, adapter: Path | None = None) -> Agreement:
+    """Compare a GGUF file, or an ONNX folder, with the original.
 
     Args:
         reference: outputs of the original, see `reference_of`.
@@ -97,25 +97,15 @@ def verify_gguf(path: Path, base: Path, quant: str, reference: Path, adapter: Pa
     Raises:
         SceError: they disagree beyond `BOUNDS`, or the file crashes llama.cpp; the message has the numbers.
     """
-    return _verify("gguf", path, base, quant, reference, adapter)
-
-
-def verify_onnx(folder: Path, base: Path, quant: str, reference: Path) -> Agreement:
-    """Compare an ONNX folder, run by onnxruntime, with the original, like `verify_gguf`."""
-    return _verify("onnx", folder, base, quant, reference, None)
-
-
-def _verify(format: str, path: Path, base: Path, quant: str, reference: Path, adapter: Path | None) -> Agreement:
     request = {
         "path": str(path.resolve()),
         "base": str(base.resolve()),
         "texts": probe_texts(base),
         "reference": str(reference),
         "adapter": str(adapter.resolve()) if adapter else None,
-        "format": format,
     }
     agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
-    check_bounds(agreement, bounds_of(quant, base) if format == "gguf" else quant)
+    check_bounds(agreement, quant if path.is_dir() else bounds_of(quant, base))
     return agreement
 
 

@@ -69,7 +69,7 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     adapter = Path(request["adapter"]) if request["adapter"] else None
     path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
-    if request["format"] == "onnx":
+    if path.is_dir():
         return asdict(measure_onnx(path, base, request["texts"], reference))
     return asdict(measure(path, base, request["texts"], reference, adapter))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from securecoderl_edge.export.contents import tensor_types
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.quantize import quantize
-from securecoderl_edge.export.verify import reference_of, verify_gguf
+from securecoderl_edge.export.verify import reference_of, verify
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.files import temporary_prefix
@@ -121,6 +121,6 @@ class Workbench:
             except OutOfRangeError:
                 kind = "f32"
                 summary = self._write(kind, path, out)
-            verify_gguf(path, self.base, kind, self.reference())
+            verify(path, self.base, kind, self.reference())
             self._float = path, summary
         return self._float

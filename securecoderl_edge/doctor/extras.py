@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import install_command
+from securecoderl_edge.system.machine import installed
 
 PROJECT = "securecoderl-edge"
 NOTES = {
@@ -24,8 +25,9 @@ def examine_extras() -> Section:
     if not needed:
         section.findings.append(Check("extras", "base", "note", "unknown: the project is not installed"))
     for extra, asked in needed.items():
-        found = {each.name: installed_version(each.name) for each in asked}
-        missing = [name for name, installed in found.items() if installed is None]
+        versions = installed(each.name for each in asked)
+        found = {each.name: versions.get(each.name) for each in asked}
+        missing = [name for name, version in found.items() if version is None]
         unfit = [f"{each.name}{each.specifier}" for each in asked if not satisfies(found[each.name], each)]
         section.facts[extra] = {"installed": not missing, "packages": found}
         state: State = "ok"
@@ -33,7 +35,7 @@ def examine_extras() -> Section:
             state = "bad" if extra == "base" else "missing"
         elif unfit:
             state = "note"
-        shown = ", ".join(f"{name} {installed or 'is missing'}" for name, installed in found.items())
+        shown = ", ".join(f"{name} {version or 'is missing'}" for name, version in found.items())
         wanted = f"; required: {', '.join(unfit)}" if unfit and not missing else ""
         step = "" if state == "ok" else install_command("" if extra == "base" else extra) + NOTES.get(extra, "")
         section.findings.append(Check("extras", extra, state, shown + wanted, step))
@@ -54,14 +56,6 @@ def requirements() -> dict[str, list[Requirement]]:
     for extra in extras:
         needed[extra] = [each for each in foreign if each.marker is not None and _is_for(each, extra)]
     return {extra: asked for extra, asked in needed.items() if asked}
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a distribution, None if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def satisfies(installed: str | None, requirement: Requirement) -> bool:

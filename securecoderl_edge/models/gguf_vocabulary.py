@@ -107,16 +107,9 @@ def _byte_level(header: GgufHeader, tokens: list[str], types: list[int], path: P
         "normalizer": {"type": form} if form else None,
         "pre_tokenizer": parts,
         "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
+        "model": _bpe(tokens, types)
+        | {
             "ignore_merges": ignores_merges(name),
-            "vocab": _vocabulary(tokens, types),
             # The first of the two may begin with a space.
             "merges": [[merge[0] + first, rest] for merge in merges for first, _, rest in [merge[1:].partition(" ")]],
         },
@@ -141,24 +134,30 @@ def _sentencepiece(header: GgufHeader, tokens: list[str], types: list[int], path
         "normalizer": {"type": "Sequence", "normalizers": steps},
         "pre_tokenizer": None,
         "decoder": {"type": "Sequence", "decoders": from_mark},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
+        "model": _bpe(tokens, types)
+        | {
             "unk_token": next((text for text, kind in zip(tokens, types, strict=True) if kind == UNKNOWN), None),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
             "fuse_unk": True,
             "byte_fallback": True,
-            "ignore_merges": False,
-            "vocab": _vocabulary(tokens, types),
             "merges": _merges(tokens, types, scores, path),
         },
     }
 
 
-def _vocabulary(tokens: list[str], types: list[int]) -> dict[str, int]:
-    """Ids of the tokens but for the unused; added ones too, as tokenizers numbers those anew that are not in it."""
-    return {text: index for index, text in enumerate(tokens) if types[index] != UNUSED}
+def _bpe(tokens: list[str], types: list[int]) -> dict[str, Any]:
+    """What the two kinds of models have in common, and the values that one of them changes."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        # Without the unused; with added ones, as tokenizers numbers those anew that are not in it.
+        "vocab": {text: index for index, text in enumerate(tokens) if types[index] != UNUSED},
+    }
 
 
 def _merges(tokens: list[str], types: list[int], scores: list[float], path: Path) -> list[list[str]]:

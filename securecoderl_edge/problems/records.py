@@ -43,7 +43,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     if kind not in ("stdin", "call"):
         raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
     language = language_of(record)
-    driver = _text(record, "driver")
+    driver = text(record, "driver")
     if language == C.name and kind == "call":
         raise ProblemError('"kind": "call" is for Python; a problem in C that asks for a function has a "driver"')
     if driver and language != C.name:
@@ -60,14 +60,14 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         tests=_tests(record, max_tests) if kind == "stdin" else (),
         entry_point=_entry_point(record) if kind == "call" or driver else None,
         assertions=_assertions(record, max_tests) if kind == "call" else (),
-        starter_code=_text(record, "starter_code"),
+        starter_code=text(record, "starter_code"),
         security_tests=security_tests_of(record, kind),
-        solutions=_texts(record, "solutions"),
-        insecure_solutions=_texts(record, "insecure_solutions"),
-        difficulty=_text(record, "difficulty"),
-        source=_text(record, "source"),
-        tags=_texts(record, "tags"),
-        group=_text(record, "group"),
+        solutions=texts(record, "solutions"),
+        insecure_solutions=texts(record, "insecure_solutions"),
+        difficulty=text(record, "difficulty"),
+        source=text(record, "source"),
+        tags=texts(record, "tags"),
+        group=text(record, "group"),
         time_limit_s=float(time_limit) if time_limit is not None else None,
         language=language,
         driver=driver,
@@ -101,7 +101,7 @@ def target_of(record: dict[str, Any], language: str) -> str:
     Raises:
         ProblemError: an unknown one, or not for the language.
     """
-    target = _text(record, "target")
+    target = text(record, "target")
     if target and language != C.name:
         raise ProblemError('"target" is for problems in C ("language": "c")')
     if target and target not in TARGETS:
@@ -205,10 +205,10 @@ def _refuse_misspelled(record: dict[str, Any]) -> None:
 
 
 def _required_text(record: dict[str, Any], name: str) -> str:
-    text = _text(record, name)
-    if not text.strip():
+    value = text(record, name)
+    if not value.strip():
         raise ProblemError(f'"{name}" is missing or empty')
-    return text
+    return value
 
 
 def _entry_point(record: dict[str, Any]) -> str:
@@ -218,7 +218,12 @@ def _entry_point(record: dict[str, Any]) -> str:
     return name
 
 
-def _text(record: dict[str, Any], name: str) -> str:
+def text(record: dict[str, Any], name: str) -> str:
+    """The string under ``name``; empty when it is missing or null.
+
+    Raises:
+        ProblemError: it is something else.
+    """
     value = record.get(name)
     if value is None:
         return ""
@@ -227,7 +232,12 @@ def _text(record: dict[str, Any], name: str) -> str:
     return value
 
 
-def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
+def texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The strings in the list under ``name``; none when it is missing or null.
+
+    Raises:
+        ProblemError: it is something else.
+    """
     values = record.get(name) or ()
     if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
         raise ProblemError(f'"{name}" must be a list of strings')
@@ -330,7 +340,7 @@ def _forbidden(entry: dict[str, Any], title: str) -> str:
 
 
 def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:
-    assertions = _texts(record, "assertions")[:max_tests]
+    assertions = texts(record, "assertions")[:max_tests]
     for index, assertion in enumerate(assertions, 1):
         if not assertion.strip():
             raise ProblemError(f"assertion {index} is empty, so every program passes")

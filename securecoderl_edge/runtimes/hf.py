@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import load_adapter, peft_config
@@ -90,12 +91,12 @@ class HfRuntime:
             self._cache_bytes_per_token = self._decoder.cache_bytes_per_token
         else:
             # Unknown; four times the hidden state of each layer is more than any cache of attention takes.
-            self._cache_bytes_per_token = 4 * _hidden_bytes(model)
+            text = model.config.get_text_config()
+            self._cache_bytes_per_token = 4 * int(text.num_hidden_layers * text.hidden_size * 4)
         self.context = shape.context
         self.prompt_style = prompt_style
         self.chat_template = read_chat_template(folder)
         self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
-        self._ends = self._tokenizer.ends
         self._parallel = max(1, parallel)
         self._spent = Usage()
 
@@ -115,30 +116,19 @@ class HfRuntime:
         rows = affordable_sequences(
             max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes()
         )
-        texts = {
-            (prompt, index): (
-                TokenText(self._tokenizer.decode, self._tags),
-                open_writer(sampling, (prompt, index), on_token, asked),
-            )
+        drafts = {
+            (prompt, index): self._draft(sampling, open_writer(sampling, (prompt, index), on_token, asked))
             for prompt in range(len(encoded))
             for index in range(n)
         }
-        times: dict[tuple[int, int], list[float]] = {key: [] for key in texts}
         started = time.monotonic()
-        drawn = self._sample(encoded, n, sampling, rows, texts, times, started)
-        self._spent += self._usage_of(drawn, encoded, times, time.monotonic() - started)
+        for draft in drafts.values():
+            draft.started = started
         grouped: list[list[Completion]] = [[] for _ in encoded]
-        for done in drawn:
-            grouped[done.prompt].append(
-                Completion(
-                    text=texts[done.prompt, done.sample][1].text,
-                    token_ids=done.token_ids,
-                    logprobs=done.log_probs,
-                    finish="stop" if done.finished else "length",
-                    prompt_tokens=len(encoded[done.prompt]),
-                    token_seconds=tuple(times[done.prompt, done.sample]),
-                )
-            )
+        for done in self._sample(encoded, n, sampling, rows, drafts):
+            completion = drafts[done.prompt, done.sample].completion(len(encoded[done.prompt]))
+            grouped[done.prompt].append(replace(completion, logprobs=done.log_probs))
+        self._spent += self._usage_of(grouped, encoded, time.monotonic() - started)
         return grouped
 
     def open_batch(self, rows: int, length: int) -> HfBatch:
@@ -158,8 +148,7 @@ class HfRuntime:
         rows = affordable_sequences(rows, longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes())
 
         def write(task: Task, show: Callable[[str], None]) -> Draft:
-            text = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
-            return Draft(task.sampling, self._ends, TokenText(self._tokenizer.decode, self._tags), text)
+            return self._draft(task.sampling, TextWriter(task.sampling.stop, show, end_of_program(task.asked)))
 
         def encode(task: Task) -> list[int]:
             return encode_prompts([task.prompt], self._encode, task.sampling.max_tokens, length)[0]
@@ -183,21 +172,19 @@ class HfRuntime:
         """Free the weights."""
         del self._decoder, self._model
 
-    def _usage_of(
-        self,
-        drawn: list[Sampled],
-        prompts: list[list[int]],
-        times: dict[tuple[int, int], list[float]],
-        seconds: float,
-    ) -> Usage:
-        decoded, counter = sum(len(done.token_ids) for done in drawn), self._decoder
+    def _draft(self, sampling: Sampling, writer: TextWriter) -> Draft:
+        pieces = TokenText(self._tokenizer.decode, self._tags)
+        return Draft(sampling, self._tokenizer.ends.__contains__, pieces, writer)
+
+    def _usage_of(self, completions: list[list[Completion]], prompts: list[list[int]], seconds: float) -> Usage:
+        drawn, counter = [each for group in completions for each in group], self._decoder
         if counter is None:
             # The time to the first token is that of the prompts.
-            tokens, first = sum(map(len, prompts)), min(each[0] for each in times.values())
+            tokens, first = sum(map(len, prompts)), min(each.token_seconds[0] for each in drawn)
         else:
             tokens, first = counter.prompt_tokens, counter.prompt_seconds
             counter.prompt_tokens, counter.prompt_seconds = 0, 0.0
-        return Usage(tokens, first, decoded, seconds - first)
+        return Usage(tokens, first, sum(len(each.token_ids) for each in drawn), seconds - first)
 
     def _free_gpu_bytes(self) -> int | None:
         """Free memory of the GPU, with what torch holds there for reuse; None on the CPU."""
@@ -217,34 +204,23 @@ class HfRuntime:
         n: int,
         sampling: Sampling,
         rows: int,
-        texts: dict[tuple[int, int], tuple[TokenText, TextWriter]],
-        times: dict[tuple[int, int], list[float]],
-        started: float,
+        drafts: dict[tuple[int, int], Draft],
     ) -> list[Sampled]:
         from securecoderl_edge.models.other import sample_with_generate
-        from securecoderl_edge.models.sampling import Sampler, sample, truncated
+        from securecoderl_edge.models.sampling import Sampler, sample
+        from securecoderl_edge.runtimes.hf_batch import truncation
 
         def token_drawn(prompt: int, index: int, token: int) -> bool:
-            times[prompt, index].append(time.monotonic() - started)
-            pieces, writer = texts[prompt, index]
-            return token not in self._ends and writer.add(pieces.add(token))
-
-        def ended(done: Sampled) -> None:
-            pieces, writer = texts[done.prompt, done.sample]
-            writer.add(pieces.end())
-            writer.end()
-
-        def truncate(scores: torch.Tensor) -> torch.Tensor:
-            return truncated(scores, sampling.top_k, sampling.top_p, sampling.min_p)
+            drafts[prompt, index].add(token)
+            return drafts[prompt, index].is_done
 
         sampler = Sampler(
             0.0 if sampling.is_greedy else sampling.temperature,
             sampling.max_tokens,
-            self._ends,
+            self._tokenizer.ends,
             _draws(len(prompts), n, sampling),
-            ended,
-            token_drawn,
-            None if sampling.draws_from_all else truncate,
+            on_token=token_drawn,
+            truncate=truncation(sampling),
         )
         if self._decoder is not None:
             return sample(self._decoder, prompts, n, sampler, rows)
@@ -301,11 +277,6 @@ def _require_memory(
             f"{name} needs {weights / GIB:.1f} GiB of memory in {precision}, and {free / GIB:.1f} GiB are free. Use "
             f"{smaller}, or a GGUF file of it"
         )
-
-
-def _hidden_bytes(model: Any) -> int:
-    text = model.config.get_text_config()
-    return int(text.num_hidden_layers * text.hidden_size * 4)
 
 
 def _draws(prompts: int, n: int, sampling: Sampling) -> torch.Tensor:

@@ -104,7 +104,7 @@ class HfBatch:
             uniforms = torch.stack([rows[place].uniforms[len(rows[place].draft.tokens)] for place in members])
             places = torch.tensor(members, device=logits.device)
             drawn = draw_tokens(
-                logits.index_select(0, places), temperature, uniforms.to(logits.device), _truncation(sampling)
+                logits.index_select(0, places), temperature, uniforms.to(logits.device), truncation(sampling)
             )
             tokens.index_copy_(0, places, drawn[0])
             log_probs.index_copy_(0, places, drawn[1])
@@ -113,7 +113,8 @@ class HfBatch:
         return tokens, ids, read
 
 
-def _truncation(sampling: Sampling) -> Callable[[Tensor], Tensor] | None:
+def truncation(sampling: Sampling) -> Callable[[Tensor], Tensor] | None:
+    """What drops tokens, as in `models.sampling.Sampler`; None if nothing does."""
     if sampling.draws_from_all:
         return None
     return lambda scores: truncated(scores, sampling.top_k, sampling.top_p, sampling.min_p)

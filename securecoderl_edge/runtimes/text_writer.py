@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -113,16 +114,37 @@ class TokenText:
         return new
 
 
+class BytesText:
+    """As `TokenText`, for tokens that are bytes of UTF-8 text.
+
+    Args:
+        piece: the bytes of a token.
+    """
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._piece, self._decoder = piece, codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, token: int) -> str:
+        """The text that ``token`` adds."""
+        return self._decoder.decode(self._piece(token))
+
+    def end(self) -> str:
+        """The remaining text, which is an incomplete character."""
+        return self._decoder.decode(b"", final=True)
+
+
 class Draft:
     """A sample in progress: its tokens, and the text that they make.
 
     Args:
-        ends: tokens that end an answer.
+        is_end: whether a token ends an answer.
         pieces, writer: of this sample alone.
     """
 
-    def __init__(self, sampling: Sampling, ends: frozenset[int], pieces: TokenText, writer: TextWriter) -> None:
-        self._sampling, self._ends, self._pieces, self._text = sampling, ends, pieces, writer
+    def __init__(
+        self, sampling: Sampling, is_end: Callable[[int], bool], pieces: TokenText | BytesText, writer: TextWriter
+    ) -> None:
+        self._sampling, self._is_end, self._pieces, self._text = sampling, is_end, pieces, writer
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"
@@ -130,12 +152,12 @@ class Draft:
         self._times: list[float] = []
         self.is_done = False
 
-    def add(self, token: int, logprob: float) -> None:
-        """Add the next token."""
+    def add(self, token: int, logprob: float = 0.0) -> None:
+        """Add the next token; callers that know its log-probability only later put it into the completion."""
         self.tokens.append(token)
         self._times.append(time.monotonic())
         self._logprobs.append(logprob)
-        if token in self._ends or self._text.add(self._pieces.add(token)):
+        if self._is_end(token) or self._text.add(self._pieces.add(token)):
             self._finish = "stop"
         self.is_done = self._finish == "stop" or len(self.tokens) == self._sampling.max_tokens
         if self.is_done:

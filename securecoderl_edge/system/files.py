@@ -189,16 +189,13 @@ def sha256_of(path: Path) -> str:
     Raises:
         SceError: it is not a regular file (a device or a pipe would never end), or cannot be read.
     """
-    digest = hashlib.sha256()
     if path.exists() and not path.is_file():
         raise SceError(f"{path}: not a regular file")
     try:
         with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    return digest.hexdigest()
 
 
 def sync(path: Path) -> None:

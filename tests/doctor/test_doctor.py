@@ -25,7 +25,7 @@ from securecoderl_edge.doctor import Check, Report, Section, extras, host, isola
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import describe_levels, selftest
 from securecoderl_edge.sandbox.selftest import Attempt, CSelfTest, SelfTest
-from securecoderl_edge.system import processes
+from securecoderl_edge.system import machine, processes
 
 PROJECT = read_toml(ROOT / "pyproject.toml")["project"]
 GROUPS = ("machine", "sandbox", "extras", "llama_cpp", "torch")
@@ -204,7 +204,7 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(monkeypatch: py
             raise importlib.metadata.PackageNotFoundError(name)
         return "99.0"
 
-    monkeypatch.setattr(extras, "version", version)
+    monkeypatch.setattr(machine, "version", version)
     finding = only(extras.examine_extras(), "train")
     assert finding.state == "missing"
     assert "peft is missing" in finding.found
@@ -229,7 +229,7 @@ def test_versions_are_compared_as_numbers(installed: str, requirement: str, fits
 
 
 def test_a_version_that_the_project_does_not_ask_for_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "version", lambda name: "0.4.1" if name == "llama-cpp-python" else "99.0")
+    monkeypatch.setattr(machine, "version", lambda name: "0.4.1" if name == "llama-cpp-python" else "99.0")
     finding = only(extras.examine_extras(), "gguf")
     assert finding.state == "note"
     assert "llama-cpp-python<0.4,>=0.3.36" in finding.found

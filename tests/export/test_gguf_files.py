@@ -50,7 +50,7 @@ def test_a_file_that_fails_its_verification_is_not_left_under_its_name(
 def test_another_file_is_replaced_only_by_force(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
+    monkeypatch.setattr(export_run, "verify", lambda *arguments: GOOD)
     out = tmp_path / "m.gguf"
     export_gguf(tiny_model, None, "f16", out, force=False)
     before = out.read_bytes()
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_export_is_not_replaced_even_by_force(
 def test_a_damaged_export_is_not_taken_for_the_same(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
+    monkeypatch.setattr(export_run, "verify", lambda *arguments: GOOD)
     out = tmp_path / "m.gguf"
     export_gguf(tiny_model, None, "f32", out, force=False)
     damaged = bytearray(out.read_bytes())

@@ -157,7 +157,7 @@ def test_an_export_is_verified_described_and_checked_again(sources: Sources, tmp
 def test_a_manifest_that_says_something_else_is_found_out(
     sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(export_run, "verify_onnx", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
+    monkeypatch.setattr(export_run, "verify", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
     out = tmp_path / "m"
     export_onnx(sources("tied").base, None, "int8", out, force=False)
     recheck(out, None, None)
@@ -172,7 +172,7 @@ def test_a_graph_that_no_export_wrote_is_a_sentence(
 ) -> None:
     import onnx
 
-    monkeypatch.setattr(export_run, "verify_onnx", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
+    monkeypatch.setattr(export_run, "verify", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
     out = tmp_path / "m"
     export_onnx(sources("tied").base, None, "int8", out, force=False)
     graph, path = (out / "model.onnx").read_bytes(), manifest_path(out)

@@ -172,7 +172,7 @@ def served(decoder: Decoder) -> tuple[dict[int, tuple[int, ...]], int]:
 
     def write(task: Task, show: Any) -> Draft:
         pieces = TokenText(lambda ids: " ".join(map(str, ids)), {})
-        return Draft(task.sampling, frozenset(), pieces, TextWriter(show=show))
+        return Draft(task.sampling, lambda token: False, pieces, TextWriter(show=show))
 
     decoder.refresh()
     settings = [

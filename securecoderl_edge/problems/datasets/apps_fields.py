@@ -100,12 +100,8 @@ def _assertions(
     return tuple(assertions)
 
 
-def _is_method(definition: str) -> bool:
-    return "class Solution" in definition
-
-
 def _task(name: str, header: str | None, definition: str) -> str:
-    if _is_method(definition):
+    if "class Solution" in definition:
         return f"Write the class `Solution` with the method `{header or name}`."
     return f"Write the function `{header or name}`."
 

@@ -13,8 +13,9 @@ from typing import Any
 from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.datasets.apps_fields import AppsFields, make_problem
 from securecoderl_edge.problems.datasets.fields import first_of, given_id
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import ProblemError
 
 _STATEMENT = ("question", "prompt", "description")
 _INPUTS, _OUTPUTS = ("inputs", "input"), ("outputs", "output")
@@ -36,10 +37,10 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str) -
         source: ``apps`` or ``apps-plus``, also the first part of the id.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     if not looks_like_one(record) and not _has(record, (*_INPUTS, *_OUTPUTS)):
-        raise MalformedRecord("no known key for the statement or for the tests")
+        raise ProblemError("no known key for the statement or for the tests")
     statement = first_of(record, _STATEMENT)
     if statement is not None and not isinstance(statement, str):
         raise DropRecord("statement is not text")

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.problems.datasets.fields import text
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import ProblemError, text
 
 SOURCE = "code-contests"
 TESTS = ("public_tests", "private_tests", "generated_tests")
@@ -30,10 +30,10 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     """The problem in a record; tests in the order public, private, generated.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     if not text(record, "name") or not any(name in record for name in TESTS):
-        raise MalformedRecord(f'"name" or any of {", ".join(TESTS)} is missing')
+        raise ProblemError(f'"name" or any of {", ".join(TESTS)} is missing')
     identifier = f"{SOURCE}/{text(record, 'name')}"
     statement = text(record, "description").strip()
     if not statement:

@@ -15,9 +15,9 @@ from typing import Any
 from securecoderl_edge.languages.python_source import called_function, is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_inputs import literal_inputs, with_python_types
 from securecoderl_edge.problems.datasets.evalplus_tests import HUMANEVAL_PLUS, MBPP_PLUS, Evaluate, Task, tests_of
-from securecoderl_edge.problems.datasets.fields import text, texts
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import ProblemError, text, texts
 
 # EvalPlus gives a program four times as long as the reference solution.
 _TIME_FACTOR, _LEAST_SECONDS = 4, 5.0
@@ -38,7 +38,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally, evaluate: Eva
     """The problem in a record, with expected outputs from its reference solution.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     task = _task(record)
     tests, slowest = tests_of(task, tally, evaluate)
@@ -60,7 +60,7 @@ def _task(record: dict[str, Any]) -> Task:
     is_mbpp = not task_id.startswith("HumanEval/")
     number = task_id.rpartition("/")[2]
     if not number.isdecimal():
-        raise MalformedRecord('"task_id" does not end in a number')
+        raise ProblemError('"task_id" does not end in a number')
     prompt = text(record, "prompt")
     reference = text(record, "canonical_solution") or text(record, "code")
     if not reference.strip():
@@ -108,11 +108,11 @@ def _inputs(record: dict[str, Any], number: str, is_mbpp: bool) -> tuple[list[li
     for name in ("base_input", "plus_input"):
         found = record[name]
         if not isinstance(found, list) or not all(isinstance(arguments, list) for arguments in found):
-            raise MalformedRecord(f'"{name}" must be a list of lists of arguments')
+            raise ProblemError(f'"{name}" must be a list of lists of arguments')
         parts.append(with_python_types(number, found) if is_mbpp else found)
     tolerance = record.get("atol", 0)
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 <= tolerance < math.inf:
-        raise MalformedRecord('"atol" must be a number')
+        raise ProblemError('"atol" must be a number')
     if not any(parts):
         raise DropRecord("no tests")
     return parts[0], parts[1], float(tolerance)

@@ -11,9 +11,9 @@ import ast
 from typing import Any
 
 from securecoderl_edge.languages.python_source import is_function_name, parse, parse_stub, signature
-from securecoderl_edge.problems.datasets.fields import text
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import ProblemError, text
 
 SOURCE = "humaneval"
 
@@ -22,17 +22,13 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     """The problem in a record.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     for name in ("task_id", "prompt", "entry_point"):
         if not text(record, name):
-            raise MalformedRecord(f'"{name}" is missing')
+            raise ProblemError(f'"{name}" is missing')
     identifier = f"{SOURCE}/{text(record, 'task_id').rpartition('/')[2]}"
-    prompt, name, solution = (
-        text(record, "prompt"),
-        text(record, "entry_point"),
-        text(record, "canonical_solution"),
-    )
+    prompt, name, solution = (text(record, field) for field in ("prompt", "entry_point", "canonical_solution"))
     if not is_function_name(name):
         raise DropRecord("entry_point is not a function name")
     header = signature(prompt, name) or name

@@ -22,9 +22,10 @@ from securecoderl_edge.problems.datasets import (
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.records import Unreadable, form_of, read_records
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
+from securecoderl_edge.problems.records import ProblemError
 
 # (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
@@ -191,10 +192,10 @@ def _read(
             if isinstance(record.value, Unreadable):
                 raise DropRecord(record.value.reason)
             if not isinstance(record.value, dict):
-                raise MalformedRecord(f"expected a JSON object, found {type(record.value).__name__}")
+                raise ProblemError(f"expected a JSON object, found {type(record.value).__name__}")
             yield where, reader(record.value, record.name, tally)
-        except DropRecord as reason:
-            if isinstance(reason, MalformedRecord) and isinstance(record.value, dict):
+        except ProblemError as reason:
+            if not isinstance(reason, DropRecord) and isinstance(record.value, dict):
                 others = others or _format_of(record.value)
             tally.drop(where, reason)
         except (RecursionError, OverflowError):  # JSON allows values that Python cannot process

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from securecoderl_edge.languages.python_source import called_function, fault_of_assertion, signature
-from securecoderl_edge.problems.datasets.fields import given_id, text, texts
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
+from securecoderl_edge.problems.datasets.fields import given_id
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import ProblemError, text, texts
 
 SOURCE = "mbpp"
 # The test split, which published results use: problems 11 to 510.
@@ -23,11 +24,11 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     """The problem in a record.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     number = given_id(record, ("task_id",))
     if number is None or "test_list" not in record:
-        raise MalformedRecord('"task_id" or "test_list" is missing')
+        raise ProblemError('"task_id" or "test_list" is missing')
     identifier = f"{SOURCE}/{number}"
     statement = (text(record, "text") or text(record, "prompt")).strip()
     code = text(record, "code").replace("\r\n", "\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 from securecoderl_edge.languages.python_source import fault_of_assertion
 from securecoderl_edge.problems.datasets.stdin_tests import fault_of
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.records import ProblemError, problem_from_record
 
@@ -20,16 +20,13 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
     """The problem in a record, with all of its usable tests.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     for field in ("id", "statement"):
         if field not in record:
-            raise MalformedRecord(f'"{field}" is missing')
+            raise ProblemError(f'"{field}" is missing')
     where = record["id"] if isinstance(record.get("id"), str) else f"record {name}"
-    try:
-        return problem_from_record(_usable(record, where, tally), max_tests=sys.maxsize)
-    except ProblemError as error:
-        raise MalformedRecord(str(error)) from None
+    return problem_from_record(_usable(record, where, tally), max_tests=sys.maxsize)
 
 
 def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:

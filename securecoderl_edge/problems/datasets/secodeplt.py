@@ -20,10 +20,11 @@ from typing import Any
 
 from securecoderl_edge.languages.python_source import is_function_name, is_literal, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
-from securecoderl_edge.problems.datasets.fields import given_id, text, texts
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.fields import given_id
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest
+from securecoderl_edge.problems.records import ProblemError, text, texts
 
 SOURCE = "secodeplt"
 KEYS = {"CWE_ID", "task_description", "ground_truth", "unittest"}
@@ -58,12 +59,12 @@ def problem_from(
         with_policy: the statement names the security policy; otherwise the model has to know it.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     task, tests = _object(record, "task_description"), _object(record, "unittest")
     function, cwe = text(task, "function_name"), text(record, "CWE_ID")
     if not is_function_name(function) or not cwe.isdecimal():
-        raise MalformedRecord('"function_name" or "CWE_ID" is missing')
+        raise ProblemError('"function_name" or "CWE_ID" is missing')
     identifier = f"{SOURCE}/{given_id(record, ('index', 'id')) or name}"
     packages = texts(record, "install_requires")
     if packages:
@@ -100,7 +101,7 @@ def programs_of(record: dict[str, Any]) -> tuple[str, str]:
     """The patched and the vulnerable program of a record.
 
     Raises:
-        MalformedRecord: it has none.
+        ProblemError: it has none.
     """
     truth = _object(record, "ground_truth")
     before, after = text(truth, "code_before"), text(truth, "code_after")
@@ -110,7 +111,7 @@ def programs_of(record: dict[str, Any]) -> tuple[str, str]:
 def _object(record: dict[str, Any], key: str) -> dict[str, Any]:
     value = record.get(key)
     if not isinstance(value, dict):
-        raise MalformedRecord(f'"{key}" must be an object')
+        raise ProblemError(f'"{key}" must be an object')
     return value
 
 

@@ -23,8 +23,9 @@ from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.datasets.fields import given_id
 from securecoderl_edge.problems.datasets.records import count_records, open_records
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
-from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import ProblemError
 
 SOURCE = "securecoderl"
 PAPER_TAG = "paper-eval"
@@ -50,13 +51,13 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
         drawn: the positions that the paper sampled, see `drawn_by_the_paper`.
 
     Raises:
-        DropRecord: it cannot be used.
+        ProblemError: it cannot be used.
     """
     prompt, cases = record.get("prompt"), record.get("test_cases")
     if not isinstance(prompt, str):
-        raise MalformedRecord('"prompt" is not text')
+        raise ProblemError('"prompt" is not text')
     if not isinstance(cases, dict):
-        raise MalformedRecord('"test_cases" is not a JSON object')
+        raise ProblemError('"test_cases" is not a JSON object')
     statement = _statement(prompt)
     if not statement:
         raise DropRecord("no statement")

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from securecoderl_edge.problems.records import ProblemError
+
 T = TypeVar("T")
 
 
-class DropRecord(Exception):
-    """One record cannot become a problem; the message is the reason, with the same words for the same fault."""
+class DropRecord(ProblemError):
+    """One record has the format of its file, but cannot become a problem.
 
-
-class MalformedRecord(DropRecord):
-    """A record does not have the format that the file is read in."""
+    The message is the reason, with the same words for the same fault.
+    """
 
 
 @dataclass
@@ -55,9 +56,9 @@ class Tally:
         """Count one valid problem that was not requested."""
         self.filtered.setdefault(reason, Dropped(0, where)).count += 1
 
-    def drop(self, where: str, reason: DropRecord | str) -> None:
+    def drop(self, where: str, reason: ProblemError | str) -> None:
         """Count one dropped record."""
-        self.malformed += isinstance(reason, MalformedRecord)
+        self.malformed += isinstance(reason, ProblemError) and not isinstance(reason, DropRecord)
         self.dropped.setdefault(str(reason), Dropped(0, where)).count += 1
 
     def filter_tests(self, where: str, reason: str, count: int) -> None:

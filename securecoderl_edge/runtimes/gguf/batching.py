@@ -9,12 +9,11 @@ shapes, which some kernels round differently, so samples then depend on earlier 
 
 from __future__ import annotations
 
-import codecs
 import functools
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.runtimes.drawing import draw
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
-from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program
+from securecoderl_edge.runtimes.text_writer import BytesText, Draft, TextWriter, end_of_program
 
 # Copying a sequence takes about as long as computing this number of tokens.
 _LEAST_PREFIX = 16
@@ -52,14 +51,12 @@ class _Sample:
 
     task: Task
     random: np.random.Generator
-    started: float
-    next_token: int
+    draft: Draft
     filled: int
-    writer: TextWriter
-    times: list[float] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
+
+    @property
+    def next_token(self) -> int:
+        return self.draft.tokens[-1] if self.draft.tokens else self.task.prompt[-1]
 
 
 class BatchDecoder:
@@ -142,14 +139,10 @@ class BatchDecoder:
 
     def _begin(self, task: Task) -> _Sample:
         show = None if self._on_token is None else functools.partial(self._on_token, task)
-        return _Sample(
-            task,
-            np.random.default_rng(task.seed),
-            time.perf_counter(),
-            next_token=task.prompt[-1],
-            filled=len(task.prompt) - 1,
-            writer=TextWriter(task.sampling.stop, show, end_of_program(task.asked)),
-        )
+        writer = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
+        draft = Draft(task.sampling, self._model.is_end, BytesText(self._model.piece), writer)
+        draft.started = time.monotonic()
+        return _Sample(task, np.random.default_rng(task.seed), draft, filled=len(task.prompt) - 1)
 
     def _find_sibling(self, task: Task) -> int | None:
         for place, sample in enumerate(self._places):
@@ -196,34 +189,15 @@ class BatchDecoder:
         )
         logits = self._context.logits(len(samples))
         drawn = [draw(row, sample.task.sampling, sample.random) for row, sample in zip(logits, samples, strict=True)]
-        now = time.perf_counter()
-        self.spent += Usage(decode_tokens=len(samples), decode_seconds=now - started)
+        self.spent += Usage(decode_tokens=len(samples), decode_seconds=time.perf_counter() - started)
         for place, (sample, (token, logprob)) in enumerate(zip(samples, drawn, strict=True)):
-            sample.times.append(now - sample.started)
             sample.filled += 1
-            sample.next_token = token
-            sample.token_ids.append(token)
-            sample.logprobs.append(logprob)
-            is_end = self._model.is_end(token)
-            is_last = is_end or len(sample.token_ids) >= sample.task.sampling.max_tokens
-            piece = b"" if is_end else self._model.piece(token)
-            is_stopped = sample.writer.add(sample.decoder.decode(piece, final=is_last))
-            if is_last or is_stopped:
-                self._on_completion(sample.task, _completion(sample, is_end or is_stopped))
+            sample.draft.add(token, logprob)
+            if sample.draft.is_done:
+                self._on_completion(sample.task, sample.draft.completion(len(sample.task.prompt)))
                 self._places[place] = None
 
     def _sample_at(self, place: int) -> _Sample:
         sample = self._places[place]
         assert sample is not None
         return sample
-
-
-def _completion(sample: _Sample, is_stopped: bool) -> Completion:
-    return Completion(
-        text=sample.writer.end(),
-        token_ids=tuple(sample.token_ids),
-        logprobs=tuple(sample.logprobs),
-        finish="stop" if is_stopped else "length",
-        prompt_tokens=len(sample.task.prompt),
-        token_seconds=tuple(sample.times),
-    )

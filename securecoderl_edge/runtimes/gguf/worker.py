@@ -100,7 +100,7 @@ class Worker:
             self._reuses_prefixes,
         )
         decoder.run(tasks)
-        self._report_done(decoder.spent)
+        self._send({"type": "done", "spent": asdict(decoder.spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
 
     def open_batch(self, request: dict[str, Any]) -> None:
         """Serve a ``batch`` request.
@@ -173,9 +173,6 @@ class Worker:
     def _report_completion(self, task: Task, completion: Completion) -> None:
         prompt, sample = task.key
         self._send({"type": "completion", "prompt": prompt, "sample": sample, "completion": asdict(completion)})
-
-    def _report_done(self, spent: Usage) -> None:
-        self._send({"type": "done", "spent": asdict(spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._answers, message)

@@ -19,7 +19,7 @@ class Writer(Draft):
     def __init__(
         self, key: tuple[int, int], sampling: Sampling, ends: frozenset[int], pieces: TokenText, text: TextWriter
     ) -> None:
-        super().__init__(sampling, ends, pieces, text)
+        super().__init__(sampling, ends.__contains__, pieces, text)
         self.key = key
         # A sample does not depend on the rest of the batch.
         self._random = np.random.default_rng((sampling.seed, *key))

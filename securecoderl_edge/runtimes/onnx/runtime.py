@@ -42,28 +42,14 @@ class OnnxRuntime:
         self.name = folder.name
         self._tokenizer = read_tokenizer(folder)
         config = read_json(folder / "config.json")
-        self._context = _context_in(config, folder)
-        self._style = config.get(STYLE_KEY)
-        self._chat = read_chat_template(folder)
+        self.context = _context_in(config, folder)
+        style = config.get(STYLE_KEY)
+        self.prompt_style = style if style in STYLES else None
+        self.chat_template = read_chat_template(folder)
         self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
         self._model = OnnxModel(folder, threads or 0, device)
         self._parallel = max(1, parallel)
         self._spent = Usage()
-
-    @property
-    def context(self) -> int:
-        """See `protocol.Runtime.context`."""
-        return self._context
-
-    @property
-    def prompt_style(self) -> str | None:
-        """See `protocol.Runtime.prompt_style`."""
-        return self._style if self._style in STYLES else None
-
-    @property
-    def chat_template(self) -> Any:
-        """See `protocol.Runtime.chat_template`."""
-        return self._chat
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
@@ -78,7 +64,7 @@ class OnnxRuntime:
         asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
-        encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self._context)
+        encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
         samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
         done: dict[tuple[int, int], Completion] = {}
         prompt = max(map(len, encoded), default=1)
