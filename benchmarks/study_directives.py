@@ -85,10 +85,14 @@ def over_base(records: Records, claim: str, study: str, arm: str, name: str = AL
     return _claim(interval_of(_result(found, split or found["split"])["minus_base"][name]), name, claim)
 
 
-def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS) -> str:
-    """A paired difference that ``sce bench --compare --json`` wrote to ``results/FILE.json``; see `higher`."""
-    found = read_result(RESULTS / f"{file}.json")["comparisons"][0]["differences"][name]
-    return _claim(interval_of(found), name, claim)
+def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS, second: str = "") -> str:
+    """A paired difference that ``sce bench --compare --json`` wrote to ``results/FILE.json``; see `higher`.
+
+    ``second`` is the end of the name of the second model, if there are several.
+    """
+    compared = read_result(RESULTS / f"{file}.json")["comparisons"]
+    found = next(each for each in compared if each["second"].endswith(second))
+    return _claim(interval_of(found["differences"][name]), name, claim)
 
 
 def count(records: Records, claim: str, study: str, second: str, first: str, names: str = MAIN, split: str = "") -> str:
