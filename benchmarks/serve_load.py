@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -241,7 +241,7 @@ def decode_alone(model: str, threads: int | None, problems: Sequence[Problem], m
     """Tokens per second of the runtime for a GGUF file, without a server, one sequence at a time and eight at once."""
     speeds = {}
     prompts = [problem.statement for problem in problems]
-    with GgufRuntime(Path(model), threads=threads, parallel=8) as runtime:
+    with closing(GgufRuntime(Path(model), threads=threads, parallel=8)) as runtime:
         for rows in (1, 8):
             parts = [prompts[start : start + rows] for start in range(0, len(prompts), rows)]
             runtime.generate(parts[0], 1, Sampling(0.8, 4))

@@ -18,6 +18,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
 from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
+from securecoderl_edge.system.processes import on_ending_signals
 from securecoderl_edge.text import escape_controls
 from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, resolve
 from securecoderl_edge.training.schedules import phase_steps
@@ -107,7 +108,8 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
     from securecoderl_edge.training.train import train as run_training
 
     is_finished = resume and (Run(folder).policy / DONE_FILE).is_file()
-    with track(sum(steps.values()), "training", shown=talks) as progress, _Interrupt(talks) as interrupt:
+    interrupt = _Interrupt(talks)
+    with track(sum(steps.values()), "training", shown=talks) as progress, on_ending_signals(interrupt):
 
         def log(row: dict[str, Any]) -> None:
             steps[row["phase"]] = row["steps"]
@@ -235,20 +237,8 @@ class _Interrupt:
 
     def __init__(self, talks: bool) -> None:
         self._talks = talks
-        self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> _Interrupt:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # started by nohup: it continues without its terminal
-            self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         is_first, self.asked = not self.asked, True

@@ -14,8 +14,11 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError
@@ -43,6 +46,26 @@ def child_environment() -> dict[str, str]:
     would start a debugger for a backtrace when it aborts.
     """
     return {"GOMP_SPINCOUNT": "1000", "GGML_NO_BACKTRACE": "1", **os.environ}
+
+
+@contextmanager
+def on_ending_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals that end this process. Outside the main thread, which alone may handle signals, do nothing.
+
+    A shell starts background jobs with Ctrl-C ignored, and children inherit that unless it is set here. A process that
+    nohup started continues without its terminal.
+    """
+    ends = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        ends.remove(signal.SIGHUP)
+    if threading.current_thread() is not threading.main_thread():
+        ends = []
+    before = {number: signal.signal(number, handler) for number in ends}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def describe_end(status: int) -> str:

@@ -28,7 +28,7 @@ from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.system.files import locked
-from securecoderl_edge.system.processes import module_command
+from securecoderl_edge.system.processes import module_command, on_ending_signals
 from securecoderl_edge.training.schedules import phase_steps
 
 # A module that writes down that it ran, and does what its arguments say.
@@ -458,7 +458,7 @@ EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard",
 def test_what_nohup_started_goes_on_without_its_terminal() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with steps._interruptible():
+        with on_ending_signals(steps._interrupt):
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +32,7 @@ RAGGED = PROMPTS[:19]
 
 @pytest.fixture(scope="module")
 def runtime(tiny_gguf: Path) -> Iterator[GgufRuntime]:
-    with GgufRuntime(tiny_gguf, threads=1, parallel=8) as opened:
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=8)) as opened:
         yield opened
 
 
@@ -82,7 +83,7 @@ def test_samples_of_one_prompt_differ_from_each_other(runtime: GgufRuntime) -> N
 
 def test_samples_do_not_depend_on_how_many_are_decoded_together(tiny_gguf: Path, runtime: GgufRuntime) -> None:
     sampling = Sampling(max_tokens=10)
-    with GgufRuntime(tiny_gguf, threads=1, parallel=3) as narrow:
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=3)) as narrow:
         assert token_ids(narrow.generate(RAGGED, 4, sampling)) == token_ids(runtime.generate(RAGGED, 4, sampling))
 
 
@@ -124,7 +125,7 @@ def test_max_tokens_and_the_end_token_end_a_completion(runtime: GgufRuntime) -> 
 
 
 def test_usage_adds_up(tiny_gguf: Path) -> None:
-    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+    with closing(GgufRuntime(tiny_gguf, threads=1)) as runtime:
         rows = runtime.generate(RAGGED[:3], 2, Sampling(max_tokens=8))
         usage = runtime.usage()
         assert usage.decode_tokens == sum(len(completion.token_ids) for row in rows for completion in row)
@@ -151,7 +152,7 @@ def test_a_prompt_over_the_context_is_refused_with_both_numbers(runtime: GgufRun
 
 
 def test_the_runtime_goes_on_after_a_refused_prompt(tiny_gguf: Path) -> None:
-    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+    with closing(GgufRuntime(tiny_gguf, threads=1)) as runtime:
         child = runtime.process_id
         with pytest.raises(SceError, match="context of 1024"):
             runtime.generate(["a"], 1, Sampling(max_tokens=1024))
@@ -195,7 +196,7 @@ def test_a_killed_child_is_replaced_and_the_answer_is_the_same(tiny_gguf: Path, 
     sampling = Sampling(max_tokens=30)
     expected = token_ids(runtime.generate(RAGGED, 2, sampling))
     streamed: dict[tuple[int, int], str] = {}
-    with GgufRuntime(tiny_gguf, threads=1, parallel=8) as victim:
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=8)) as victim:
 
         def kill_once(prompt: int, sample: int, text: str) -> None:
             if not streamed:
@@ -209,7 +210,7 @@ def test_a_killed_child_is_replaced_and_the_answer_is_the_same(tiny_gguf: Path, 
 
 
 def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf: Path) -> None:
-    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+    with closing(GgufRuntime(tiny_gguf, threads=1)) as runtime:
         expected = runtime.generate(["def"], 1, Sampling(0.0, 5))[0][0].token_ids
         batch = runtime.open_batch(2, 200)
         batch.add([Task(0, "def", Sampling(0.0, 50))])
@@ -227,7 +228,7 @@ def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf
 
 
 def test_a_child_that_dies_twice_is_reported_with_its_signal(tiny_gguf: Path) -> None:
-    with GgufRuntime(tiny_gguf, threads=1) as victim:
+    with closing(GgufRuntime(tiny_gguf, threads=1)) as victim:
 
         def kill(prompt: int, sample: int, text: str) -> None:
             os.kill(victim.process_id, signal.SIGKILL)
@@ -240,7 +241,7 @@ def test_an_interrupted_generation_leaves_a_runtime_that_works(tiny_gguf: Path) 
     def interrupt(prompt: int, sample: int, text: str) -> None:
         raise KeyboardInterrupt
 
-    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+    with closing(GgufRuntime(tiny_gguf, threads=1)) as runtime:
         expected = runtime.generate(["a"], 1, GREEDY)
         with pytest.raises(KeyboardInterrupt):
             runtime.generate(RAGGED, 1, GREEDY, interrupt)
@@ -251,7 +252,7 @@ def test_an_error_of_the_callers_leaves_no_rest_of_an_answer(tiny_gguf: Path) ->
     def give_up(prompt: int, sample: int, text: str) -> None:
         raise SceError("out of time")
 
-    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+    with closing(GgufRuntime(tiny_gguf, threads=1)) as runtime:
         expected = runtime.generate(["a"], 1, GREEDY)
         with pytest.raises(SceError, match="out of time"):
             runtime.generate(RAGGED, 1, GREEDY, give_up)
@@ -285,7 +286,7 @@ def test_a_child_ends_when_its_parent_is_killed(tiny_gguf: Path) -> None:
 
 
 def test_more_samples_than_one_context_holds_are_decoded_in_turn(tiny_gguf: Path) -> None:
-    with GgufRuntime(tiny_gguf, threads=1, parallel=1000) as runtime:
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=1000)) as runtime:
         (samples,) = runtime.generate(["x = "], 300, Sampling(max_tokens=2))
     assert all(1 <= len(completion.token_ids) <= 2 for completion in samples)
 
@@ -311,7 +312,7 @@ def test_a_prompt_is_computed_from_where_it_parts_from_an_earlier_one(tiny_gguf:
     long = PROMPTS[19][:500]
     others = [long + "a", long + "b = 1", long[:300] + "x", "another"]
     expected = [runtime.generate([prompt], 2, GREEDY) for prompt in others]
-    with GgufRuntime(tiny_gguf, threads=1, parallel=3, reuses_prefixes=True) as reusing:
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=3, reuses_prefixes=True)) as reusing:
         computed = []
         for prompt, answers in zip(others, expected, strict=True):
             before = reusing.usage().prompt_tokens
@@ -325,7 +326,7 @@ def test_a_prompt_is_computed_from_where_it_parts_from_an_earlier_one(tiny_gguf:
     assert computed[2] < 10
     assert computed[3] == counted[3]
     # In one request too, and with more prompts than places.
-    with GgufRuntime(tiny_gguf, threads=1, parallel=2, reuses_prefixes=True) as reusing:
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=2, reuses_prefixes=True)) as reusing:
         assert token_ids(reusing.generate(others, 2, GREEDY)) == [token_ids(answers)[0] for answers in expected]
         assert reusing.usage().prompt_tokens < 0.7 * sum(counted)
 

@@ -31,7 +31,7 @@ from securecoderl_edge.evaluation.study.run_log import RunLog, Step, evaluation_
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
-from securecoderl_edge.system.processes import describe_end, module_command
+from securecoderl_edge.system.processes import describe_end, module_command, on_ending_signals
 from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
 
 _SCE = "securecoderl_edge"
@@ -238,33 +238,12 @@ def run_study(
             f"If it is not enough, use --jobs {len(gpus)}"
         )
     study.folder.mkdir(parents=True, exist_ok=True)
-    with locked(study.folder), _interruptible():
+    with locked(study.folder), on_ending_signals(_interrupt):
         _Runner(study, jobs, gpus, on_step).run()
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Convert signals that end this process to `KeyboardInterrupt`, so that its child processes end with it.
-
-    A shell starts background jobs with Ctrl-C ignored, and children inherit that unless it is set here. A process that
-    nohup started continues without its terminal.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    ends = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        ends.append(signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in ends}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt  # so that child processes end with this one
 
 
 class _Runner:

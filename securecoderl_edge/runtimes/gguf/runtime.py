@@ -169,12 +169,6 @@ class GgufRuntime:
         """End the child process."""
         self._child.kill()
 
-    def __enter__(self) -> GgufRuntime:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _serve(
         self,
         prompts: Sequence[str],
