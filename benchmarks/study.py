@@ -12,6 +12,7 @@
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
     python benchmarks/study.py mbpp --json benchmarks/results/study-mbpp.json
     python benchmarks/study.py mbpp-x8 --json benchmarks/results/study-mbpp-x8.json
+    python benchmarks/study.py mbpp-confirm --json benchmarks/results/study-mbpp-confirm.json
     python benchmarks/study.py secodeplt --json benchmarks/results/study-secodeplt.json
 
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from record import publish
-from smollm2_studies import mbpp, mbpp_samples, paper_mbpp, secodeplt, with_subsets
+from smollm2_studies import mbpp, mbpp_confirm, mbpp_samples, paper_mbpp, secodeplt, with_subsets
 from starter_studies import (
     ablations,
     c,
@@ -74,6 +75,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "paper-mbpp": paper_mbpp,
     "mbpp": mbpp,
     "mbpp-x8": mbpp_samples,
+    "mbpp-confirm": mbpp_confirm,
     "secodeplt": secodeplt,
 }
 

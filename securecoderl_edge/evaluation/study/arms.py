@@ -213,7 +213,7 @@ class Study:
         """The run whose base is evaluated, if the model of a split is a GGUF file and `base_arm` is given."""
         if self.base_arm is None or gguf_file(self.base_model(split)) is None:
             return None
-        return self.base_arm, self.seeds[0]
+        return self.base_arm, FIRST_SEED  # studies of other seeds share it
 
     def base_model(self, split: Split) -> str:
         """The model that training on a split starts from."""
