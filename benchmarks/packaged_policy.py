@@ -165,7 +165,7 @@ def card() -> str:
         problems=settings["problems"],
         problem_count=len(load_problems(settings["problems"])),
         reformatted=", reformatted" if settings["reformat_solutions"] else "",
-        overlap="None is a near-duplicate of a problem of `mbpp:test` or `humaneval`."
+        overlap="No statement is a near-duplicate of one of `mbpp:test` or `humaneval`."
         if settings["problems"] == "mbpp:clean"
         else "Some are near-duplicates of problems of `mbpp:test`: its results are too good.",
         training=_training_table(record, settings),
@@ -181,7 +181,7 @@ def card() -> str:
         command=" ".join(["sce", *environment["command"][1:]]),
         max_tokens=packaged["settings"]["max_tokens"],
         results=_results_table(record["results"]),
-        difference=_difference(packaged),
+        differences="\n".join(f"* {_difference(each)}" for each in record["results"] if each["differences"]),
         failing=f"{100 - 100 * packaged['models'][1]['all_tests_rate']['value']:.0f} %",
     )
 
@@ -219,7 +219,7 @@ def _difference(result: Mapping[str, Any]) -> str:
     value, _, bounds = interval_cell(interval_of(found), SHOWN["all_tests_rate"], signed=True).partition(" ")
     verdict = "significant" if found["distinguishable"] else "not significant"
     problems = result["settings"]["problems"]
-    return f"Passes all tests of `{problems}`, {SMOLLM2_RL} minus {SMOLLM2}: {value} points {bounds}, {verdict}."
+    return f"`{problems}`: {value} points {bounds}, {verdict}"
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def paper_mbpp(folder: Path) -> Study:
 
 
 def mbpp(folder: Path) -> Study:
-    """The variants of `sce reproduce table3 --recipe smollm2`, SFT of about equal time, and RL after a longer SFT.
+    """The variants of table 3 with the recipe smollm2 and its first reward, SFT of equal time, and RL after longer SFT.
 
     The primary comparison: pass@1 on mbpp:test, PPO-cont minus SFT of about equal time. All others are exploratory. It
     was chosen before this study's RL, though after pilots and `paper_mbpp`, and again, with the constant baseline
@@ -67,7 +67,7 @@ def mbpp(folder: Path) -> Study:
     def steps(factor: int = 1) -> str:
         return f"sft.steps={factor * LONG_SFT}"
 
-    sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT, {LONG_SFT} updates", steps())
+    sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT-{LONG_SFT}", steps())
     # References of the problems that the policy never solves, which are most of them.
     relift = ("references.relift_batch_size=16", "references.relift_learning_rate=3e-4")
     # The first ones are run first: the paper's curriculum and the reward that it starts with.
@@ -77,15 +77,15 @@ def mbpp(folder: Path) -> Study:
         *(known[name] for name in ("rft", "fresh", "sched")),
     ]
     # After the variants above, the longer SFT had the best pass rate and PPO-simple the best syntax.
-    late = changed("late", "simple", f"PPO-simple after {LONG_SFT} updates of SFT", steps())
-    longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", steps(2))
+    late = changed("late", "simple", f"PPO-simple after SFT-{LONG_SFT}", steps())
+    longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT-{2 * LONG_SFT}", steps(2))
     # Does the binary reward teach programs that parse, if it gives nothing for that?
-    flat = changed("simple-paper", "simple", "PPO-simple, 0.40 if unparsable", "reward.unparsable=paper")
+    flat = changed("simple-paper", "simple", "PPO-simple, parsing unrewarded", "reward.unparsable=paper")
     # It kept the solutions and added some, up to its last update. So: from the better start, for longer.
     late_flat = changed(
         "late-paper",
         "simple",
-        f"PPO-simple, 0.40 if unparsable, 80 updates after {LONG_SFT} of SFT",
+        f"PPO-simple, parsing unrewarded, 80 updates after SFT-{LONG_SFT}",
         *(steps(), "binary.steps=80", "reward.unparsable=paper"),
     )
     plain = changed("cont-plain", "cont", "PPO-cont, constants rewarded", "reward.subtract_constant_baseline=false")

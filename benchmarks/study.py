@@ -89,8 +89,10 @@ def smaller(study: Study) -> Study:
         base, settings = replace(arm.split, base=None), merged(arm, steps)
         return replace(arm, settings=settings, split=base, measured_on=(base,), quants=(), snapshot_every=None)
 
-    arms = tuple(quick(arm) for arm in study.arms)
-    return replace(study, arms=arms, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick")
+    arms, base = tuple(quick(arm) for arm in study.arms), study.base_arm and quick(study.base_arm)
+    return replace(
+        study, arms=arms, base_arm=base, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick"
+    )
 
 
 def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, Any]:

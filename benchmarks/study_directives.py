@@ -26,6 +26,7 @@ from securecoderl_edge.evaluation.study.tables import (
     transfer_table,
 )
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
+from securecoderl_edge.models.files import SMOLLM2_RL_ADAPTER
 from securecoderl_edge.scoring.metrics import Metric
 from securecoderl_edge.scoring.statistics import Interval
 
@@ -266,7 +267,7 @@ def costs(records: Records) -> str:
             f"{record['steps_done']} of {record['steps']}", _duration(record["wall_seconds"]), _duration(trained),
             machine(records, name),
         ))  # fmt: skip
-    columns = ("command", "variants", "seeds", "finished steps", "wall time", "sum of training times", "machine")
+    columns = ("command", "variants", "seeds", "finished steps", "wall time", "sum of training times", "record made on")
     return _markdown(Table(columns, tuple(rows)))
 
 
@@ -300,6 +301,12 @@ def long_sft(_: Records) -> str:
     return str(LONG_SFT)
 
 
+def truncated(_: Records) -> str:
+    """The rate of the base's programs for mbpp:test that the limit cuts, in the record of the packaged policy."""
+    base = read_result(SMOLLM2_RL_ADAPTER.with_name("record.json"))["results"][0]["models"][0]
+    return f"{100 * base['truncated_rate']:.1f} %"
+
+
 def figure(records: Records, name: str) -> str:
     """A plot of `study_plots`, with the description of its finding."""
     from study_plots import alt_text
@@ -320,7 +327,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
         transfer,
         transfer_differences, costs,
-        base_model_time, problems, footprints, long_sft, figure, machine,
+        base_model_time, problems, footprints, long_sft, truncated, figure, machine,
     )
 }  # fmt: skip
 

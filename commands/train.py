@@ -82,7 +82,7 @@ def train(
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
     settings = resolve(recipe, overrides, given)
     if is_for_evaluation(settings.problems):
-        say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:train")
+        say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:clean")
     if max_steps:
         settings = cap_steps(settings, max_steps)
         check_ppo(settings)

@@ -260,7 +260,7 @@ class TrainSettings:
         metavar="MODEL",
     )
     problems: str = setting(
-        "starter:train", "Training problems: starter[:SPLIT], mbpp:train or a JSONL file.", metavar="FILE"
+        "starter:train", "Training problems: starter[:SPLIT], mbpp:clean or a JSONL file.", metavar="FILE"
     )
     reformat_solutions: bool = setting(
         False, "Write Python solutions in one format before training on them: four spaces, no comments (ast.unparse)."

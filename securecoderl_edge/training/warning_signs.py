@@ -21,7 +21,7 @@ PROGRAMS_WITHOUT_PASS = 300
 _ZERO_VARIANCE, _TRUNCATED, _SYNTAX_LEFT = 0.8, 0.5, 0.5
 # With partial credit for visible tests, SmolLM2 on MBPP went from 0.03 and 0.15 to 0.37 and 0.68 in 20 updates.
 _HARD_CODED, _CONSTANT = 0.1, 0.5
-# Where it learned to return its argument, programs had 0.55 of the tokens after 20 updates; elsewhere at least 0.64.
+# Where it learned to return its argument, programs had 0.55 of the tokens after 20 updates; mostly at least 0.62.
 _LENGTH_LEFT = 0.6
 _OTHER_REWARD = "Set reward.subtract_constant_baseline = true"
 

@@ -192,4 +192,4 @@ def test_training_on_test_problems_is_warned_of() -> None:
     for source, expected in (("mbpp", True), ("humaneval:test", True), ("mbpp:train", False)):
         result = CliRunner().invoke(sce, ["train", "--problems", source, "--model", "nowhere", "--dry-run"])
         assert ("is for evaluation" in result.stderr) == expected
-        assert ("To train: mbpp:train" in result.stderr) == expected
+        assert ("To train: mbpp:clean" in result.stderr) == expected
