@@ -12,7 +12,7 @@ from securecoderl_edge.models.architecture import architecture_of, read_architec
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
-from securecoderl_edge.system.machine import memory_limit_bytes
+from securecoderl_edge.system.machine import memory_limit_bytes, uses_glibc_malloc
 from securecoderl_edge.system.processes import ask
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.recipe import known_shapes, resolve
@@ -48,6 +48,9 @@ def examine_torch() -> Section:
         add("CPU", "ok", "native bfloat16 arithmetic; sce uses it")
     else:
         add("CPU", "note", "no native bfloat16 arithmetic (AVX-512 BF16 or AMX): sce computes in fp32")
+    if uses_glibc_malloc():
+        found = "glibc's, whose search for free memory slows training on a CPU down, more with every update"
+        add("malloc", "note", found, "apt-get install libjemalloc2, then LD_PRELOAD=libjemalloc.so.2 sce train ...")
     add("recipe", *judge_recipe("starter", "cpu", memory_limit_bytes()))
     gpus: list[dict[str, Any]] = facts.get("gpus", [])
     for gpu in gpus:

@@ -226,6 +226,15 @@ def return_large_blocks() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
+def uses_glibc_malloc() -> bool:
+    """Whether memory comes from glibc, and not from an allocator that is loaded in its place."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return platform.libc_ver()[0] == "glibc" and re.search("jemalloc|tcmalloc|mimalloc", maps) is None
+
+
 def return_free_memory() -> None:
     """Make glibc return all free memory of its heap, in milliseconds; no effect on other C libraries."""
     import ctypes

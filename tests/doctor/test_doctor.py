@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import mmap
 import os
 import platform
 import re
@@ -300,6 +301,15 @@ def test_how_a_child_ended_is_reported_with_its_last_words(worker: Any) -> None:
     assert broken.crash_report() == "failed with an error: ValueError: no such thing"
     mute = processes.ask(worker("os.write(2, b'I leave')"), {})
     assert (mute.messages, mute.death, mute.crash_report()) == ([], "", "failed with an error: I leave")
+
+
+def test_another_allocator_is_seen(tmp_path: Path) -> None:
+    before = machine.uses_glibc_malloc()
+    library = tmp_path / "libjemalloc.so.2"
+    library.write_bytes(bytes(mmap.PAGESIZE))
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+        assert not machine.uses_glibc_malloc()
+    assert machine.uses_glibc_malloc() == before
 
 
 @needs("torch")
