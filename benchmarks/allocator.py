@@ -27,7 +27,8 @@ WINDOW = 10  # updates
 
 def started(folder: Path, updates: int, library: str) -> subprocess.Popen[bytes]:
     """A training whose allocator is ``library``, or glibc's if that is empty."""
-    words = [sys.executable, "-m", "securecoderl_edge", *TRAINING, "--set", f"sft.steps={updates}", "--out", str(folder)]
+    words = [sys.executable, "-m", "securecoderl_edge", *TRAINING]
+    words += ["--set", f"sft.steps={updates}", "--out", str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": library}
     return subprocess.Popen(words, cwd=ROOT, env=environment)
 

@@ -226,21 +226,21 @@ def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], N
     decoder = Decoder(model, compute.rollout_dtype) if rollout == "own" else None
     tokenizer = replace(read_tokenizer(setup.base), ends=frozenset({setup.end}))
     learner = Learner(model, tokenizer, compute, optimizer, decoder, format=setup.format)
-    ppo = replace(setup.ppo, rollout=rollout)
     before = round(peak_rss_bytes() / 2**20, 1)
     scorer: Any = ChecksumScorer()
     clock, prompts, tokens = Clock(), 0, 0
     for step in range(1, updates + 2):
         clock.start()
         metrics, sampled = ppo_update(
-            learner, scorer, setup.problems, ppo, RewardSettings(unparsable="paper"), 1.0, "partial", step, 0
+            learner, scorer, setup.problems, setup.ppo, RewardSettings(unparsable="paper"), 1.0, "partial", step, 0
         )
         clock.stop()
         if step == 1:
             warmed_up()
-        if len({done.token_ids for done in sampled.completions}) < ppo.batch_size:
+        if len({done.token_ids for done in sampled.completions}) < setup.ppo.batch_size:
             raise SystemExit("equal completions, which ours processes once")
-        prompts = ppo.samples_per_prompt * sum(len(learner.prompt_tokens(problem)) for problem in sampled.problems)
+        lengths = [len(learner.prompt_tokens(problem)) for problem in sampled.problems]
+        prompts = setup.ppo.samples_per_prompt * sum(lengths)
         tokens = metrics["tokens"]
     return clock.results(before, prompts, tokens)
 

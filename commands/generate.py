@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import FiniteFloat, model_option, options_from
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.commands.options import model_option, options_from
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
@@ -81,7 +81,6 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
     count=True,
     help="Show a failed program with its errors to the model, and sample again. Repeat for more rounds.",
 )
-@click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Stop with an error after S seconds.")
 @click.option(
     "--code-only/--raw",
     "code_only",
@@ -99,7 +98,6 @@ def generate(
     config: GenerateSettings,
     stops: tuple[str, ...],
     repairs: int,
-    timeout: float | None,
     code_only: bool | None,
     jsonl: Path | None,
 ) -> None:
@@ -145,13 +143,11 @@ def generate(
         opened(spec, config, thinking=config.thinking, reuses_prefixes=repairs > 0) as (runtime, format),
     ):
         if jsonl is not None:
-            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, timeout, format)
+            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, format)
         else:
             started = time.monotonic()
             with _draft(n == 1 and data.is_terminal and talk.is_terminal) as shown:
-                found = answer_and_repair(
-                    runtime, scorer, problems, n, sampling, repairs, _until(timeout, shown), format
-                )[0]
+                (found,) = answer_and_repair(runtime, scorer, problems, n, sampling, repairs, shown, format)
             verdict = found.verdict("tests" if given else "examples in the prompt")
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
             by = ""
@@ -176,17 +172,15 @@ def _answer_all(
     n: int,
     sampling: Sampling,
     repairs: int,
-    timeout: float | None,
     format: PromptFormat,
 ) -> bool:
     """Answer many prompts, one JSON line each; return whether all have a program that passed."""
     accepted, width = 0, max(1, _SAMPLES_TOGETHER // n)
-    on_token = _until(timeout, None)
     with track(len(problems), "prompts", lines=False) as progress:
         for start in range(0, len(problems), width):
             group = problems[start : start + width]
             of_group = replace(sampling, seed=batch_seed(sampling.seed, start))
-            for found in answer_and_repair(runtime, scorer, group, n, of_group, repairs, on_token, format):
+            for found in answer_and_repair(runtime, scorer, group, n, of_group, repairs, None, format):
                 click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
                 accepted += found.accepted > 0
                 progress.update(1, f"{accepted} passed")
@@ -201,21 +195,6 @@ def _print_program(text: str) -> None:
         # Not click.echo, which would remove escape sequences from a program's text.
         sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
         sys.stdout.flush()
-
-
-def _until(timeout: float | None, show: OnToken | None) -> OnToken | None:
-    """Add a time limit to ``show``: an error at the first token after ``timeout`` seconds."""
-    if timeout is None:
-        return show
-    deadline = time.monotonic() + timeout
-
-    def check(prompt: int, sample: int, text: str) -> None:
-        if time.monotonic() > deadline:
-            raise SceError(f"no program within {timeout:g} s (--timeout)")
-        if show is not None:
-            show(prompt, sample, text)
-
-    return check
 
 
 @contextlib.contextmanager

@@ -28,7 +28,8 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
 
     With ``keep_unset`` the command receives ``given`` instead: a dictionary of the flags that were typed. It is for
     commands that merge them over a file, whose values the help cannot show; several schemas may add to it. ``only``
-    selects some of the fields. Nested dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
+    selects some of the fields. Nested dataclasses get no flags; ``bool`` fields become
+        ``--name``, or ``--name/--no-name`` if they are unset or true by default.
     """
 
     def decorate(function: F) -> F:
@@ -159,7 +160,9 @@ def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Calla
     default = None if keep_unset else field.default
     kind, text = _parameter_type(field, hint), field.metadata["help"]
     if kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=default, help=text)
+        if default is not False:  # unset, or on
+            flag += f"/--no-{flag[2:]}"
+        return click.option(flag, field.name, is_flag=True, default=default, help=text)
     shown = ",".join(field.default) if isinstance(field.default, tuple) else field.default
     if shown not in (None, "") and not keep_unset:
         text = f"{text}  [default: {shown}]"

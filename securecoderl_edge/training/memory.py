@@ -33,8 +33,8 @@ class MemoryPlan:
     """Bytes by part: ``always`` allocated, and added in ``sampling`` or in the ``update``.
 
     Attributes:
-        is_whole: False if transformers samples or computes the model, whose memory is not estimated: its ``generate``
-            keeps every prompt's keys for each of its completions, and much more.
+        is_whole: False if transformers computes the model, whose memory is not estimated: its ``generate`` keeps every
+            prompt's keys for each of its completions, and much more.
     """
 
     always: dict[str, int]
@@ -89,8 +89,6 @@ def plan_memory(
     batches = [(settings.selection.problems, settings.selection.samples)]
     if not is_sft:
         batches.append((ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt))
-    if ppo.rollout == "hf":
-        batches = []  # the memory of generate is unknown, see `MemoryPlan.is_whole`
     sampled = [_sampling(shape, formats, ppo, longest_prompt, *batch) for batch in batches if batch[0]]
     sampling = max(sampled, key=lambda parts: sum(parts.values()), default={})
     if is_sft:
@@ -103,7 +101,6 @@ def plan_memory(
         {name: size for name, size in always.items() if size},
         sampling,
         _update(shape, settings, formats, longest_prompt, *batch, adapted),
-        is_whole=ppo.rollout == "own",
     )
 
 

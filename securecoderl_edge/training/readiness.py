@@ -94,9 +94,7 @@ class Readiness:
 
     def _advice_in(self, band: int) -> str:
         if band == 0:
-            return (
-                "RL would rarely see a program that passes: first train SFT longer (sft.steps), or set references.hints"
-            )
+            return "RL would rarely see a program that passes: first train SFT longer (sft.steps)"
         if band == 1:
             credit = "" if self.phase == "partial" else "partial credit (--phases sft,partial) and "
             return f"use {credit}larger groups (ppo.samples_per_prompt)"

@@ -11,7 +11,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
 
 # Settings of a table that have flags of their own.
-PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
+PPO_FLAGS = ("batch_size", "learning_rate")
 REWARD_FLAGS = ("sandbox",)
 _RECIPES = Path(__file__).parent / "recipes"
 

@@ -33,7 +33,7 @@ from securecoderl_edge.training.settings import (
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
 # The settings of [ppo] that SFT uses: for fitting prompts, and for evaluations on held-out problems; then RFT and SSD.
-_PPO_IN_SFT = ("max_tokens", "temperature", "rollout")
+_PPO_IN_SFT = ("max_tokens", "temperature")
 _PPO_IN_SELF_TRAINING = (*_PPO_IN_SFT, "batch_size", "samples_per_prompt")
 
 

@@ -177,7 +177,6 @@ class PpoSettings:
     )
     micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
     max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
-    rollout: str = setting("own", "Sampler. own: ours; hf: generate() of transformers.", choices=("own", "hf"))
 
 
 @dataclass(frozen=True)
@@ -189,15 +188,6 @@ class ReferenceSettings:
         "Longest hint, as a fraction of the reference; completions of a failed problem continue its first lines.",
         minimum=0,
         maximum=1,
-    )
-    hint_step: float = setting(
-        0.25, "How much longer a hint gets if its whole group fails, or shorter if many pass.", minimum=0.01, maximum=1
-    )
-    hint_target: float = setting(
-        0.5, "A hint gets shorter if more than this fraction of its group passes all tests.", minimum=0, maximum=1
-    )
-    hint_anneal: float = setting(
-        0.8, "Fraction of a phase over which the longest hint falls to nothing.", minimum=0.01, maximum=1
     )
     relift_batch_size: int = setting(
         0, "ReLIFT: after N failed problems, a supervised step on their references. 0: none.", minimum=0
@@ -350,14 +340,11 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:
     """A table of settings without those that are `_CHANGEABLE`."""
-    # Hugging Face's sampler uses one random generator for a whole batch.
-    of_hf = "ppo.rollout_sequences" if table.get("ppo", {}).get("rollout") == "hf" else None
-    changeable = set(_CHANGEABLE) - {of_hf}
     kept: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict):
-            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in changeable}
-        elif name not in changeable:
+            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in _CHANGEABLE}
+        elif name not in _CHANGEABLE:
             kept[name] = value
     return kept
 

@@ -73,12 +73,9 @@ class Watch:
     def _no_pass(self) -> str:
         if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
             return ""
-        # RFT has no hints; a row shows where they are in use.
-        can_hint = self._phase != "rft" and not self._has_hints
-        or_hints = ", or set references.hints" if can_hint else ""
         return (
             f"none of {self._programs} programs in {self._updates} updates passed all tests. Stop with Ctrl-C; train "
-            f"SFT longer{or_hints}{self._or_partial()}"
+            f"SFT longer{self._or_partial()}"
         )
 
     def _zero_variance(self) -> str:

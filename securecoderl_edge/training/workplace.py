@@ -309,8 +309,8 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
         groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
     optimizer = make_optimizer(place.settings.optimizer, groups)
     samples = phase != "sft" or place.held_out
-    own = ppo.rollout == "own" and isinstance(place.architecture, Architecture)
-    decoder = Decoder(place.model, place.compute.rollout_dtype) if samples and own else None
+    is_ours = isinstance(place.architecture, Architecture)
+    decoder = Decoder(place.model, place.compute.rollout_dtype) if samples and is_ours else None
     return Learner(
         place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
         extract=place.settings.reward.extract, measures_kl=place.settings.measures_kl(phase),

@@ -215,14 +215,6 @@ def test_a_program_is_streamed_only_when_both_streams_are_terminals(use: Use, mo
     assert "print(int(input())" in err
 
 
-def test_time_that_is_over_ends_the_generation(use: Use) -> None:
-    runtime = use(RIGHT)
-    code, out, err = run(PROMPT, "--timeout", "1e-9")
-    assert (code, out) == (1, "")
-    assert "no program within 1e-09 s" in err
-    assert runtime.is_closed
-
-
 def test_many_prompts_are_answered_a_json_line_each(use: Use, tmp_path: Path) -> None:
     use(RIGHT)
     records = [{"prompt": PROMPT}, {"id": "x", "prompt": EXAMPLE}]
@@ -263,7 +255,6 @@ def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp
         (("--jsonl", "missing.jsonl", "--raw"), 2, "--code-only and --raw have no effect with --jsonl"),
         (("--jsonl", "missing.jsonl", "--code-only"), 2, "--code-only and --raw have no effect with --jsonl"),
         ((PROMPT, "--temperature", "nan"), 2, "not a finite number"),
-        ((PROMPT, "--timeout", "nan"), 2, "not a finite number"),
         ((PROMPT, "--threads", "99999999999"), 2, "not in the range"),
         ((PROMPT, "--seed", str(2**64)), 2, "not in the range"),
         ((PROMPT, "-n", "999999999"), 2, "not in the range"),

@@ -163,12 +163,12 @@ def test_a_dry_run_of_what_cannot_work_is_a_usage_error(
 
 
 def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
-    result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary", "--rollout", "hf")
+    result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary")
     assert result.exit_code == 0
     assert "sft: selected step" in result.stderr
     assert "binary: selected step" in result.stderr
     assert "held-out problems (reward " in result.stderr
-    again = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary", "--rollout", "hf")
+    again = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary")
     assert "is finished: nothing was trained" in again.stderr
     assert "nothing was trained" not in result.stderr
 

@@ -13,6 +13,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from securecoderl_edge.training.settings import ReferenceSettings
 from securecoderl_edge.training.update.history import (
+    HINT_STEP,
+    HINT_TARGET,
     NO_HISTORY,
     Group,
     History,
@@ -21,7 +23,7 @@ from securecoderl_edge.training.update.history import (
     next_hint,
 )
 
-HINTS = ReferenceSettings(hints=0.7, hint_step=0.2, hint_target=0.5, hint_anneal=0.5)
+HINTS = ReferenceSettings(hints=0.7)
 RELIFT = ReferenceSettings(relift_batch_size=2)
 
 
@@ -37,10 +39,10 @@ def slow_hints(updates: list[list[tuple[str, float]]], tops: list[float]) -> lis
         for (problem, share), used in zip(groups, here, strict=True):
             wish = used
             if share == 0:
-                wish = used + HINTS.hint_step
+                wish = used + HINT_STEP
                 wish = HINTS.hints if wish > HINTS.hints else wish
-            elif share > HINTS.hint_target:
-                wish = used - HINTS.hint_step
+            elif share > HINT_TARGET:
+                wish = used - HINT_STEP
                 wish = 0.0 if wish < 0 else wish
             asked[problem] = top if wish > top else wish
             total += asked[problem]
@@ -65,7 +67,7 @@ def test_hints_are_those_of_a_slow_reference() -> None:
 
 def test_a_new_problem_begins_with_the_mean_hint_of_the_last_update() -> None:
     history = NO_HISTORY.after([Group("p", 0.0), Group("q", 1.0), Group("bare", 0.0, has_reference=False)], HINTS, 0.7)
-    assert [history.hint_of(name) for name in ("p", "q", "new")] == [0.2, 0.0, 0.1]
+    assert [history.hint_of(name) for name in ("p", "q", "new")] == [HINT_STEP, 0.0, HINT_STEP / 2]
     assert history.after([Group("bare", 0.0, has_reference=False)], HINTS, 0.7) == history
 
 
@@ -74,13 +76,13 @@ def test_a_hint_grows_to_its_bound_and_shrinks_to_nothing() -> None:
     for passed in (0.0,) * 5 + (1.0,) * 5:
         used = next_hint(used, passed, HINTS)
         seen.append(round(used, 6))
-    assert seen == [0.2, 0.4, 0.6, 0.7, 0.7, 0.5, 0.3, 0.1, 0.0, 0.0]
+    assert seen == [0.25, 0.5, 0.7, 0.7, 0.7, 0.45, 0.2, 0.0, 0.0, 0.0]
     assert next_hint(0.4, 0.5, HINTS) == 0.4
 
 
 def test_the_longest_hint_falls_evenly_to_nothing_over_its_part_of_the_phase() -> None:
     tops = [longest_hint(HINTS, step, 10) for step in range(1, 11)]
-    assert tops == pytest.approx([0.7, 0.56, 0.42, 0.28, 0.14, 0, 0, 0, 0, 0])
+    assert tops == pytest.approx([0.7, 0.6125, 0.525, 0.4375, 0.35, 0.2625, 0.175, 0.0875, 0, 0])
 
 
 def test_a_problem_without_a_reference_gets_no_hint() -> None:
@@ -91,7 +93,7 @@ def test_a_problem_without_a_reference_gets_no_hint() -> None:
 def test_a_problem_that_comes_twice_in_an_update_moves_its_hint_once() -> None:
     once = NO_HISTORY.after([Group("p", 0.0)], HINTS, 0.7)
     twice = NO_HISTORY.after([Group("p", 0.0), Group("q", 1.0), Group("p", 0.0)], HINTS, 0.7)
-    assert (twice.hints, twice.level) == ({**once.hints, "q": 0.0}, 0.1)
+    assert (twice.hints, twice.level) == ({**once.hints, "q": 0.0}, HINT_STEP / 2)
     # Both groups had the same hint, so neither is judged by what the other has changed.
     mixed = once.after([Group("p", 0.0), Group("p", 1.0)], HINTS, 0.7)
     assert mixed == once.after([Group("p", 0.5)], HINTS, 0.7)

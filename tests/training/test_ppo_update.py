@@ -64,6 +64,11 @@ def policy(learner: Learner) -> torch.Tensor:
     )
 
 
+def plain(learner: Learner) -> Learner:
+    """The same with the sampler of architectures that are not ours: generate() of transformers."""
+    return replace(learner, decoder=None)
+
+
 def test_an_update_moves_the_policy_and_says_how_far(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
     learner = make_learner()
     before = policy(learner)
@@ -83,13 +88,13 @@ def test_an_update_moves_the_policy_and_says_how_far(make_learner: Callable[...,
 DRIFT = "sampling/sampling_logp_difference"
 
 
-@pytest.mark.parametrize("rollout", ["own", "hf"])
+@pytest.mark.parametrize("is_ours", [True, False])
 def test_sampler_and_learner_agree_on_the_probability_of_each_token(
-    make_learner: Callable[..., Learner], scorer: Scorer, rollout: str
+    make_learner: Callable[..., Learner], scorer: Scorer, is_ours: bool
 ) -> None:
-    learner = make_learner()
+    learner = make_learner() if is_ours else plain(make_learner())
     for step in (1, 2):  # the second one with an adapter that does something, merged by the sampler
-        row = update(learner, scorer, replace(PPO, rollout=rollout), step)
+        row = update(learner, scorer, PPO, step)
         assert 0 <= row[f"{DRIFT}/mean"] <= row[f"{DRIFT}/max"] < 1e-4
 
 
@@ -190,28 +195,25 @@ def test_the_whole_completion_is_the_program_if_nothing_is_extracted(
 def test_the_plain_sampler_draws_what_ours_draws(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
     learner = make_learner()
     greedy = [
-        collect(learner, scorer, PROBLEMS, 2, replace(PPO, temperature=0.01, rollout=rollout), 1)
-        for rollout in ("own", "hf")
+        collect(each, scorer, PROBLEMS, 2, replace(PPO, temperature=0.01), 1) for each in (learner, plain(learner))
     ]
-    ours, plain = (
+    ours, theirs = (
         [(done.prompt, done.sample, done.token_ids, done.finished) for done in each.completions] for each in greedy
     )
-    assert ours == plain
+    assert ours == theirs
     assert [score.reward for score in greedy[0].scores] == [score.reward for score in greedy[1].scores]
     for own, other in zip(greedy[0].completions, greedy[1].completions, strict=True):
         assert own.log_probs == pytest.approx(other.log_probs, abs=1e-3)
-    drawn = [
-        collect(learner, scorer, PROBLEMS, 4, replace(PPO, rollout="hf", temperature=1.0), seed) for seed in (1, 1, 2)
-    ]
+    drawn = [collect(plain(learner), scorer, PROBLEMS, 4, replace(PPO, temperature=1.0), seed) for seed in (1, 1, 2)]
     tokens = [[done.token_ids for done in each.completions] for each in drawn]
     assert tokens[0] == tokens[1] != tokens[2]
 
 
-@pytest.mark.parametrize("rollout", ["own", "hf"])
+@pytest.mark.parametrize("is_ours", [True, False])
 def test_a_completion_ends_at_every_token_that_ends_an_answer(
-    make_learner: Callable[..., Learner], scorer: Scorer, rollout: str
+    make_learner: Callable[..., Learner], scorer: Scorer, is_ours: bool
 ) -> None:
-    learner, ppo = make_learner(), replace(PPO, rollout=rollout, temperature=1.0)
+    learner, ppo = make_learner() if is_ours else plain(make_learner()), replace(PPO, temperature=1.0)
     unended = collect(learner, scorer, PROBLEMS, 4, ppo, 1).completions
     learner.end_tokens |= {done.token_ids[2] for done in unended}
     drawn = collect(learner, scorer, PROBLEMS, 4, ppo, 1)
@@ -228,7 +230,7 @@ def test_a_completion_ends_at_every_token_that_ends_an_answer(
 def test_an_update_on_the_plain_sampler_has_a_ratio_of_one_too(
     make_learner: Callable[..., Learner], scorer: Scorer
 ) -> None:
-    assert update(make_learner(), scorer, replace(PPO, rollout="hf"))["val/first_ratio_error"] == 0
+    assert update(plain(make_learner()), scorer, PPO)["val/first_ratio_error"] == 0
 
 
 def test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale(

@@ -142,15 +142,14 @@ def test_a_hint_leaves_room_in_the_context_and_is_bounded_by_the_schedule(learne
     assert hints(0.9).of(learner, Problem("bare", "No solution.")) == ()
 
 
-@pytest.mark.parametrize("sampler", ["own", "hf"])
+@pytest.mark.parametrize("is_ours", [True, False])
 def test_a_program_is_its_hint_and_what_the_policy_adds_within_the_limit_of_both(
-    sampler: str, learner: Learner, scorer: Scorer
+    is_ours: bool, learner: Learner, scorer: Scorer
 ) -> None:
-    ppo = replace(PPO, rollout=sampler)
-    learner.extract = "raw"
+    learner = replace(learner, extract="raw", decoder=learner.decoder if is_ours else None)
     beginnings = [(), *(hints().of(learner, problem) for problem in PROBLEMS[1:])]
-    made = rollout.collect(learner, scorer, PROBLEMS, 4, ppo, 5, hints=beginnings)
-    plain = rollout.collect(learner, scorer, PROBLEMS, 4, ppo, 5)
+    made = rollout.collect(learner, scorer, PROBLEMS, 4, PPO, 5, hints=beginnings)
+    plain = rollout.collect(learner, scorer, PROBLEMS, 4, PPO, 5)
     assert plain.hints == [()] * 4
     assert [done.token_ids for done in made.completions[:4]] == [done.token_ids for done in plain.completions[:4]]
     assert made.hints == beginnings
@@ -257,7 +256,7 @@ def test_a_list_of_failed_problems_that_are_not_trained_on_is_refused(learner: L
 
 
 ALL = (
-    "references.hints=0.9", "references.hint_step=0.45", "references.hint_anneal=1", "references.relift_batch_size=5",
+    "references.hints=0.9", "references.relift_batch_size=5",
     "ppo.samples_per_prompt=2", "ppo.max_tokens=60", "binary.steps=4", "partial.steps=2",
 )  # fmt: skip
 

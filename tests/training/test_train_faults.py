@@ -304,12 +304,3 @@ def test_a_run_that_has_made_something_does_not_take_other_settings(
         train(settings(seed=7), tmp_path / "run")
     train(settings(gradient_checkpointing=True), tmp_path / "run")
     assert (tmp_path / "run/config.toml").read_text() == config
-
-
-def test_what_hugging_face_s_sampler_decodes_together_may_not_change(
-    settings: Callable[..., TrainSettings], tmp_path: Path
-) -> None:
-    with pytest.raises(phase.Stopped):
-        train(settings("ppo.rollout=hf"), tmp_path / "run", should_stop=lambda: True)
-    with pytest.raises(UsageError, match=r"ppo\.rollout_sequences"):
-        train(settings("ppo.rollout=hf", "ppo.rollout_sequences=4"), tmp_path / "run")

@@ -60,13 +60,9 @@ def test_partial_credit_is_advised_where_it_is_not_in_use() -> None:
 
 def test_advice_is_only_what_the_phase_can_use() -> None:
     none, worse = [{"all_tests_rate": 0.0}] * WINDOW, [{"syntax_rate": 0.1}] * WINDOW
-    ((_, text),) = warnings(course(*none))
-    assert "references.hints" in text
-    ((_, text),) = warnings({**row, "hints/share_of_prompts": 0.5} for row in course(*none))
-    assert "references.hints" not in text
     of_rft = [text for _, text in warnings({**row, "phase": "rft"} for row in course(*none, *worse))]
     assert len(of_rft) == 2
-    assert not any(name in text for text in of_rft for name in ("references.", "ppo.learning_rate", "ppo.kl"))
+    assert not any(name in text for text in of_rft for name in ("ppo.learning_rate", "ppo.kl"))
     assert "Lower rft.learning_rate" in of_rft[1]
 
 

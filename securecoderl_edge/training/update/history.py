@@ -12,6 +12,10 @@ from typing import Any
 
 from securecoderl_edge.training.settings import ReferenceSettings
 
+# How much longer a hint gets if its whole group fails, or shorter if more than the target passes; and the part of a
+# phase over which the longest hint falls to nothing. Not tuned.
+HINT_STEP, HINT_TARGET, HINT_PHASE = 0.25, 0.5, 0.8
+
 
 @dataclass(frozen=True)
 class Group:
@@ -78,13 +82,13 @@ def next_hint(used: float, passed: float, settings: ReferenceSettings) -> float:
     """The share of a reference after a group that was given the share ``used``: longer if all failed, shorter if many
     passed."""
     if passed == 0:
-        return min(settings.hints, used + settings.hint_step)
-    return max(0.0, used - settings.hint_step) if passed > settings.hint_target else used
+        return min(settings.hints, used + HINT_STEP)
+    return max(0.0, used - HINT_STEP) if passed > HINT_TARGET else used
 
 
 def longest_hint(settings: ReferenceSettings, step: int, steps: int) -> float:
     """The largest share of a reference at update ``step`` (from 1): it falls to 0 over a part of the phase."""
-    return settings.hints * max(0.0, 1 - (step - 1) / (settings.hint_anneal * steps))
+    return settings.hints * max(0.0, 1 - (step - 1) / (HINT_PHASE * steps))
 
 
 def history_from_record(record: Any) -> History:

@@ -144,7 +144,7 @@ def own_completions(
     own, completions = list(learner.team.share(range(len(prompts)))), list[Sampled]()
     limits = limits or [ppo.max_tokens] * len(prompts)
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
-        if learner.decoder is not None and ppo.rollout == "own" and own:
+        if learner.decoder is not None and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
@@ -182,7 +182,7 @@ def _sampled(
     sampler = Sampler(
         ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True, limits=limits
     )
-    if learner.decoder is None or ppo.rollout == "hf":
+    if learner.decoder is None:
         padding = learner.tokenizer.pad_token_id
         drawn = sample_with_generate(
             learner.model, prompts, samples, sampler, padding, autocast=learner.compute.autocast()
