@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         # In folders of their own, so that neither takes the other's finished phase.
         folders = {each: Path(name, each or "glibc", "run") for each in ("", arguments.library)}
-        runs = [started(folder, 3 if arguments.quick else 100, library) for library, folder in folders.items()]
+        runs = [started(folder, 3 if arguments.quick else 60, library) for library, folder in folders.items()]
         statuses = [run.wait() for run in runs]
         if any(statuses):
             raise SystemExit("a training failed")
