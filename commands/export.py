@@ -32,7 +32,7 @@ from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.runs import latest_run, run_of
-from securecoderl_edge.runtimes.placement import check_device
+from securecoderl_edge.runtimes.placement import check_childs_device
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         _verify(Path(config.verify), source, config)
         return
     spec = find_source(source)
-    check_device([spec], config.device, tell=say)
+    check_childs_device(config.device)
     base = spec.folder()
     if config.portable and config.format != "onnx":
         raise UsageError("--portable needs --format onnx. Add it, or leave out --portable.")
@@ -248,7 +248,7 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     elif (run := run_of(file)) is not None:
         spec = find_source(str(run.path))
     if spec is not None:
-        check_device([spec], config.device, tell=say)
+        check_childs_device(config.device)
     base, gguf_base = (spec.folder(), gguf_file(spec.source)) if spec else (None, None)
     found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:

@@ -140,13 +140,13 @@ def export(
     )
     from securecoderl_edge.export.workbench import Workbench
     from securecoderl_edge.models.files import gguf_file
-    from securecoderl_edge.runtimes.placement import check_device
+    from securecoderl_edge.runtimes.placement import check_childs_device
 
     if kind not in DEFAULTS or kind == "hf":
         raise UsageError(f"unknown kind {kind!r}; choose from gguf, onnx, portable, adapter")
     spec, chosen = find_source(model), quant or DEFAULTS[kind]
     check_type(kind, chosen)
-    check_device([spec], device)
+    check_childs_device(device)
     target = target_of(spec, kind, chosen, out)
     base, gguf_base = spec.folder(), gguf_file(spec.source)
     check_format(spec, base, kind)

@@ -7,7 +7,20 @@ import logging
 import os
 import sys
 
-from securecoderl_edge.errors import needs
+from securecoderl_edge.errors import MissingExtra, needs
+
+_PACKAGES = ("torch", "transformers", "peft", "safetensors")
+
+
+def find_torch() -> None:
+    """Check, without importing them, that the packages of `require_torch` are there: a child process needs them.
+
+    Raises:
+        MissingExtra: a package of the ``train`` extra is not installed.
+    """
+    for package in _PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtra(package, "train")
 
 
 def require_torch() -> None:
@@ -23,7 +36,7 @@ def require_torch() -> None:
     # would hold half a gigabyte that is almost never used again.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     _import_bitsandbytes()
-    for package in ("torch", "transformers", "peft", "safetensors"):
+    for package in _PACKAGES:
         with needs(package, "train"):
             __import__(package)
     from transformers.utils import logging as transformers_logging

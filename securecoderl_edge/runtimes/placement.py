@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from securecoderl_edge.errors import UsageError, needs
+from securecoderl_edge.models.packages import find_torch
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 ALL_LAYERS = -1  # llama.cpp's number for it
@@ -70,6 +71,14 @@ def check_device(
         place(spec, device, gpu_layers)
     if device == "auto" and any(spec.kind == "hf" for spec in specs):
         _torchs_device(device, tell)
+
+
+def check_childs_device(device: str) -> None:
+    """As `check_device`, for a model in torch in a child process, which resolves ``auto``; torch is not imported."""
+    if device == "cuda":
+        _torchs_device(device)
+    else:
+        find_torch()
 
 
 def _torchs_device(asked: str, tell: Callable[[str], None] = lambda line: None) -> str:
