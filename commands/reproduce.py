@@ -20,7 +20,7 @@ from securecoderl_edge.evaluation.study.arms import Split
 from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
 from securecoderl_edge.models.gpus import device_setting
-from securecoderl_edge.models.packages import require_torch
+from securecoderl_edge.models.packages import find_torch
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.protocol import MAX_THREADS
@@ -188,8 +188,7 @@ def _train_on_cluster(study: Study, config: Table3Config, overrides: tuple[str, 
 
 
 def _train(study: Study, jobs: int) -> None:
-    if importlib.util.find_spec("torch") is None:
-        require_torch()  # the error names the package; torch itself is not loaded here, to save memory for the children
+    find_torch()  # it is not loaded here, to save memory for the children
     _require_gpu(study)
     from securecoderl_edge.evaluation.study.steps import all_steps, run_study
 

@@ -62,7 +62,7 @@ def test_advice_is_only_what_the_phase_can_use() -> None:
     none, worse = [{"all_tests_rate": 0.0}] * WINDOW, [{"syntax_rate": 0.1}] * WINDOW
     of_rft = [text for _, text in warnings({**row, "phase": "rft"} for row in course(*none, *worse))]
     assert len(of_rft) == 2
-    assert not any(name in text for text in of_rft for name in ("ppo.learning_rate", "ppo.kl"))
+    assert not any(name in text for text in of_rft for name in ("references.", "ppo.learning_rate", "ppo.kl"))
     assert "Lower rft.learning_rate" in of_rft[1]
 
 
