@@ -8,6 +8,7 @@ from functools import cache
 
 from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.models.packages import find_torch
+from securecoderl_edge.runtimes.gguf import offload
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 ALL_LAYERS = -1  # llama.cpp's number for it
@@ -92,9 +93,9 @@ def _torchs_device(asked: str, tell: Callable[[str], None] = lambda line: None) 
 
 def _in_llama_cpp() -> tuple[bool, str]:
     with needs("llama_cpp", "gguf"):
-        from securecoderl_edge.runtimes.gguf.llama import can_offload
+        is_possible = offload.can_offload()
     fix = "This llama-cpp-python has no CUDA: reinstall it with CMAKE_ARGS=-DGGML_CUDA=on, or use --device cpu"
-    return can_offload(), fix
+    return is_possible, fix
 
 
 def _in_onnxruntime() -> tuple[bool, str]:

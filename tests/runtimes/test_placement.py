@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +36,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     pytest.importorskip("llama_cpp")
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.llama.can_offload", lambda: False)
+    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.offload.can_offload", lambda: False)
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
 
 
@@ -62,11 +64,48 @@ def test_gpu_layers_without_effect_are_refused(specs: list[ModelSpec], where: st
 
 def test_a_build_for_gpus_takes_all_layers_or_as_many_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llama_cpp")
-    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.llama.can_offload", lambda: True)
+    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.offload.can_offload", lambda: True)
     assert [place(GGUF, "auto", layers) for layers in (None, 5, 0)] == [
         Placement("cuda", ALL_LAYERS), Placement("cuda", 5), Placement()
     ]  # fmt: skip
     assert place(GGUF, "cpu") == Placement()
+
+
+@pytest.mark.parametrize(
+    ("libraries", "is_asked"),
+    [
+        (["libggml-base.so", "libggml-cpu.so", "libggml-cpu-haswell.so.0", "libggml-blas.so", "libggml.so"], False),
+        (["libggml-base.so", "libggml-cpu.so", "libggml-cuda.so"], True),
+        (["ggml-base.dll", "ggml-hip.dll"], True),
+        (["libllama.so"], True),  # a static build: its name tells nothing
+    ],
+)
+def test_llama_cpp_is_asked_for_a_gpu_only_if_its_build_may_have_a_use_for_one(
+    libraries: list[str], is_asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp")
+    from securecoderl_edge.runtimes.gguf.offload import can_offload
+
+    for library in libraries:
+        (tmp_path / library).touch()
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
+    monkeypatch.setattr(llama_cpp, "llama_supports_gpu_offload", lambda: True)
+    assert can_offload() == is_asked
+
+
+def test_a_gguf_file_on_a_build_for_cpus_is_placed_without_importing_llama_cpp() -> None:
+    pytest.importorskip("llama_cpp")
+    from securecoderl_edge.runtimes.gguf.offload import can_offload
+
+    if can_offload():
+        pytest.skip("this llama.cpp is for GPUs")
+    code = (
+        "import sys; from securecoderl_edge.runtimes.placement import place; "
+        "from securecoderl_edge.runtimes.spec import ModelSpec; "
+        "place(ModelSpec('g', 'gguf', 'g.gguf'), 'auto'); print('llama_cpp' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert run.stdout == "False\n"
 
 
 @pytest.mark.parametrize(("layers", "is_on_gpu"), [(0, False), (-1, True), (3, True)])
@@ -106,11 +145,11 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
 ) -> None:
     pytest.importorskip("llama_cpp")
     from securecoderl_edge.runtimes import open_runtime
-    from securecoderl_edge.runtimes.gguf import llama, runtime, worker
+    from securecoderl_edge.runtimes.gguf import offload, runtime, worker
 
     sent: list[dict[str, Any]] = []
     loaded: list[int] = []
-    monkeypatch.setattr(llama, "can_offload", lambda: True)
+    monkeypatch.setattr(offload, "can_offload", lambda: True)
     monkeypatch.setattr(runtime, "_Child", sent.append)
     open_runtime(ModelSpec("g", "gguf", str(tiny_gguf)), device="auto", gpu_layers=None if layers < 0 else layers)
     settings = {name: value for name, value in sent[0].items() if name not in ("type", "path")}

@@ -298,12 +298,6 @@ def has_sound_repacking() -> bool:
     return b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
 
 
-def can_offload() -> bool:
-    """Whether this build of llama.cpp can compute on a GPU."""
-    quiet()
-    return bool(llama_cpp.llama_supports_gpu_offload())
-
-
 def free_gpu_bytes(kind: int = _GPU) -> int | None:
     """Free memory of the first device of a kind of ggml's, by default a GPU; None without one."""
     from llama_cpp._ggml import libggml
