@@ -15,7 +15,7 @@ COPY --from=build /venv /venv
 # Whoever runs it may be somebody without a home.
 ENV PATH=/venv/bin:$PATH HOME=/tmp
 RUN install -d -o sce /work
-USER sce
+USER 1000
 WORKDIR /work
 ENTRYPOINT ["sce"]
 CMD ["--help"]

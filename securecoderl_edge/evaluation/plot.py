@@ -106,7 +106,10 @@ def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
         figure.supxlabel(_sizes(summaries), fontsize=8, color=SOFT_INK)
         fix_layout(figure)
         with temporary_beside(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.lower().lstrip("."), dpi=150, metadata=_without_date(path))
+            kind = path.suffix.lower().lstrip(".")
+            # Without a date, the same results give the same file.
+            date = {"svg": "Date", "pdf": "CreationDate"}.get(kind)
+            figure.savefig(temporary, format=kind, dpi=150, metadata={date: None} if date else {})
 
 
 def _sizes(summaries: Sequence[EvaluationSummary]) -> str:
@@ -144,8 +147,3 @@ def _tidy(axes: Axes, title: str) -> None:
 def _label(text: str) -> str:
     shown = printable(text)
     return shown if len(shown) <= _LONGEST_LABEL else f"…{shown[1 - _LONGEST_LABEL :]}"
-
-
-def _without_date(path: Path) -> dict[str, Any]:
-    """The same results give the same file."""
-    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})

@@ -175,7 +175,9 @@ def check(
 def _candidate(problem: Problem, completion: Completion, score: Score) -> Candidate:
     is_tested = problem.test_count > 0
     shown = score if is_tested else _without_tests(score)
-    return Candidate(completion, shown, _mean(completion.logprobs), is_tested, LANGUAGES[problem.language])
+    drawn = completion.logprobs
+    mean = sum(drawn) / len(drawn) if drawn else float("-inf")
+    return Candidate(completion, shown, mean, is_tested, LANGUAGES[problem.language])
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -213,7 +215,3 @@ def _rank(candidate: Candidate) -> tuple[bool, bool, float, float]:
     # An empty program runs clean, which scores higher than a crash, but it must not be shown first.
     is_empty = not candidate.score.program.strip()
     return not candidate.is_accepted, is_empty, -candidate.score.reward, -candidate.mean_logprob
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("-inf")

@@ -109,7 +109,7 @@ class HfRuntime:
         asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
-        encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
+        encoded = encode_prompts(prompts, self._tokenizer.encode_prompt, sampling.max_tokens, self.context)
         if not encoded:
             return []
         longest = max(map(len, encoded)) + sampling.max_tokens + CACHE_GROWTH
@@ -151,13 +151,13 @@ class HfRuntime:
             return self._draft(task.sampling, TextWriter(task.sampling.stop, show, end_of_program(task.asked)))
 
         def encode(task: Task) -> list[int]:
-            return encode_prompts([task.prompt], self._encode, task.sampling.max_tokens, length)[0]
+            return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]
 
         return HfBatch(self._decoder, rows, encode, write)
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
-        return len(self._encode(prompt))
+        return len(self._tokenizer.encode_prompt(prompt))
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
@@ -194,9 +194,6 @@ class HfRuntime:
 
         held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(torch.cuda.mem_get_info()[0] + held)
-
-    def _encode(self, prompt: str) -> list[int]:
-        return self._tokenizer.encode_prompt(prompt)
 
     def _sample(
         self,

@@ -121,13 +121,8 @@ class Usage:
 
     def __sub__(self, earlier: Usage) -> Usage:
         """The usage since ``earlier``; the peak memory is that of the whole time."""
-        return Usage(
-            self.prompt_tokens - earlier.prompt_tokens,
-            self.prompt_seconds - earlier.prompt_seconds,
-            self.decode_tokens - earlier.decode_tokens,
-            self.decode_seconds - earlier.decode_seconds,
-            self.peak_rss_bytes,
-            self.peak_gpu_bytes,
+        return self + Usage(
+            -earlier.prompt_tokens, -earlier.prompt_seconds, -earlier.decode_tokens, -earlier.decode_seconds
         )
 
 

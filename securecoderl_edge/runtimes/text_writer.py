@@ -55,11 +55,8 @@ class TextWriter:
     def _uncertain(self) -> int:
         """Number of characters at the end that may begin a stop string."""
         longest = min(self._longest - 1, len(self.text))
-        tails = (length for length in range(longest, 0, -1) if self._is_beginning(self.text[-length:]))
-        return next(tails, 0)
-
-    def _is_beginning(self, tail: str) -> bool:
-        return any(stop.startswith(tail) for stop in self._stops)
+        tails = (self.text[-length:] for length in range(longest, 0, -1))
+        return next((len(tail) for tail in tails if any(stop.startswith(tail) for stop in self._stops)), 0)
 
     def _pass_on(self, end: int) -> None:
         if self._show is not None and end > self._shown:

@@ -66,10 +66,6 @@ class Watch:
     def _phase(self) -> Any:
         return self._last[-1].get("phase")
 
-    @property
-    def _has_hints(self) -> bool:
-        return "hints/share_of_prompts" in self._last[-1]
-
     def _no_pass(self) -> str:
         if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
             return ""
@@ -135,7 +131,8 @@ class Watch:
         if first is None or last is None or passed is None or passing is None:
             return ""
         # A completion that continues a hint is shorter by the hint.
-        if last >= _LENGTH_LEFT * first or passing >= 2 * passed or self._has_hints:
+        has_hints = "hints/share_of_prompts" in self._last[-1]
+        if last >= _LENGTH_LEFT * first or passing >= 2 * passed or has_hints:
             return ""
         return (
             f"programs have {last / first:.0%} of the tokens of the start of the phase, and {passing:.0%} pass all "

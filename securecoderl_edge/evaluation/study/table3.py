@@ -133,7 +133,10 @@ def table3(
         load_recipe(recipe)  # raises an error for an unknown recipe
         raise UsageError(f"recipe {recipe}: missing evaluation problems. Give them with --eval FILE")
     if is_quick:
-        chosen = tuple(_with_quick_base(split) for split in chosen)
+        chosen = tuple(
+            each if each.base is None else replace(each, base=replace(each.base, updates=_QUICK_BASE_UPDATES))
+            for each in chosen
+        )
         if resolve(recipe, overrides, {}).sft.steps > _QUICK_SFT_UPDATES:
             overrides = (f"sft.steps={_QUICK_SFT_UPDATES}", *overrides)
     wanted = preset.variants if variants is None else variants
@@ -179,10 +182,6 @@ def table3(
         base_precision=preset.base_precision,
         base_arm=next(iter(arms), None),
     )
-
-
-def _with_quick_base(split: Split) -> Split:
-    return split if split.base is None else replace(split, base=replace(split.base, updates=_QUICK_BASE_UPDATES))
 
 
 def _refuse_decided(overrides: Sequence[str], arms: Sequence[Arm], snapshot_every: int | None) -> None:

@@ -56,7 +56,7 @@ def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tal
     check = next((node for node in module.body if _defines(node, "check")), None) if module else None
     if module is None or not isinstance(check, ast.FunctionDef) or len(check.args.args) != 1:
         raise DropRecord("test does not define check(candidate)")
-    others = [node for node in module.body if node is not check and not _is_metadata(node)]
+    others = [node for node in module.body if node is not check and _names_defined(node) != {"METADATA"}]
     candidate = check.args.args[0].arg
     local = {name for node in (*check.body, *others) for name in _names_defined(node)}
     brings_anything_in = "*" in local  # import *: the used names are unknown
@@ -88,10 +88,6 @@ def _helpers(prompt: str, entry_point: str) -> list[ast.stmt]:
 
 def _defines(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == name
-
-
-def _is_metadata(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and _names_defined(node) == {"METADATA"}
 
 
 def _names_defined(node: ast.stmt) -> set[str]:

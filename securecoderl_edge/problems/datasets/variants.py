@@ -31,7 +31,11 @@ class Variants:
         own = _structure(program)
         groups = self._groups.setdefault(kind, [])
         found = max(
-            ((_similarity(own, other), number) for number, group in enumerate(groups) for other in _some_of(group)),
+            (
+                ((own & other).total() / max(1, (own | other).total()), number)
+                for number, group in enumerate(groups)
+                for other in _some_of(group)
+            ),
             default=(0.0, 0),
         )
         if found[0] < _SIMILARITY:
@@ -52,7 +56,3 @@ def _structure(program: str) -> _Structure:
         for node in ast.walk(parse(program) or ast.Module([], []))
     ]
     return Counter(zip(nodes, nodes[1:], nodes[2:], strict=False))
-
-
-def _similarity(first: _Structure, second: _Structure) -> float:
-    return (first & second).total() / max(1, (first | second).total())

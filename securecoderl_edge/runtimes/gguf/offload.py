@@ -1,4 +1,4 @@
-"""Whether llama.cpp can compute on a GPU; without importing it, if its build has none."""
+"""Whether llama.cpp can compute on a GPU; a build for CPUs is not imported to find out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-
-_CPU = {"base", "blas", "cpu"}
 
 
 def can_offload() -> bool:
@@ -17,8 +15,7 @@ def can_offload() -> bool:
         ImportError: llama-cpp-python is not installed, or broken.
     """
     # The import takes 0.15 s, a fifth of the CPU time of a short `sce generate`.
-    kinds = _backends()
-    if kinds and kinds <= _CPU:
+    if _is_for_cpus():
         return False
     import llama_cpp
 
@@ -28,10 +25,11 @@ def can_offload() -> bool:
     return bool(llama_cpp.llama_supports_gpu_offload())
 
 
-def _backends() -> set[str]:
-    """What the build's libraries compute on, such as ``cpu`` and ``cuda``; empty if it is one single library."""
+def _is_for_cpus() -> bool:
     package = importlib.util.find_spec("llama_cpp")
-    within = [Path(folder, "lib") for folder in (package and package.submodule_search_locations) or []]
-    chosen = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own, for other libraries than its package's
-    names = [file.name for folder in ([Path(chosen)] if chosen else within) for file in folder.glob("*ggml-*")]
-    return {found.group(1) for name in names if (found := re.search(r"ggml-([a-z]+)", name))}
+    # LLAMA_CPP_LIB_PATH is llama-cpp-python's own: the folder of other libraries.
+    chosen = os.environ.get("LLAMA_CPP_LIB_PATH") or (
+        package and package.origin and Path(package.origin).parent / "lib"
+    )
+    names = [file.name for file in Path(chosen).glob("*ggml-*")] if chosen else []
+    return bool(names) and all(re.search("ggml-(base|blas|cpu)", name) for name in names)

@@ -53,7 +53,7 @@ class OnnxRuntime:
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
-        return len(self._encode(prompt))
+        return len(self._tokenizer.encode_prompt(prompt))
 
     def generate(
         self,
@@ -64,7 +64,7 @@ class OnnxRuntime:
         asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
-        encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
+        encoded = encode_prompts(prompts, self._tokenizer.encode_prompt, sampling.max_tokens, self.context)
         samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
         done: dict[tuple[int, int], Completion] = {}
         prompt = max(map(len, encoded), default=1)
@@ -99,7 +99,7 @@ class OnnxRuntime:
             return Writer((0, task.sample), task.sampling, self._tokenizer.ends, pieces, text)
 
         def encode(task: Task) -> list[int]:
-            return encode_prompts([task.prompt], self._encode, task.sampling.max_tokens, length)[0]
+            return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]
 
         return OpenOnnxBatch(self._model, rows, encode, write)
 
@@ -110,9 +110,6 @@ class OnnxRuntime:
     def close(self) -> None:
         """Free the model."""
         del self._model
-
-    def _encode(self, prompt: str) -> list[int]:
-        return self._tokenizer.encode_prompt(prompt)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[Writer], sampling: Sampling) -> None:
         started = time.monotonic()
