@@ -51,7 +51,7 @@ class Score:
             test.)
         r_func, r_sec, severity: the parts of R; severity is 0 for unparsable output, which cannot be scanned.
         reward: R, which is 0 for unparsable output.
-        reward_paper: R, which is 0.4 (for security) for unparsable output, as in the paper.
+        reward_paper: R, which is 0.4 (for security) for unparsable output, as in the paper; 0 with security tests.
         r_tests: k/T.
         security_verdicts: of the problem's security tests, if the program parses. security_total: their number.
         findings: medium and high ones.
@@ -142,7 +142,8 @@ def make_score(
     """
     passed = sum(each.verdict == "pass" for each in outcomes or ())
     danger = 0.0 if outcomes is None else severity(scan, scale)
-    secured = _secured(security_verdicts, scale) if security_verdicts else None
+    # Security tests do not run on text that does not parse. It closes no weakness, or it would earn more than a try.
+    secured = _secured(security_verdicts, scale) if security_verdicts else 0.0 if facts.get("security_total") else None
     r_func = functional_reward(outcomes, rule)
     r_sec = security_reward(danger, secured, beyond_constant(passed, total, constant_passes), security)
     paper = combine(r_func, r_sec)

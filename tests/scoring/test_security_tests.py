@@ -20,6 +20,8 @@ from securecoderl_edge.scoring.references import INSECURE, WRONG_INSECURE, check
 from securecoderl_edge.scoring.reward import beyond_constant, security_reward
 from securecoderl_edge.scoring.score import score_from_record, score_line
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.training.settings import RewardSettings
+from securecoderl_edge.training.update.rewards import training_reward
 
 GREET = Problem(
     "greet",
@@ -162,6 +164,8 @@ def test_a_constant_output_earns_no_r_sec_even_if_some_tests_expect_it(strict: S
 def test_unparsable_text_earns_nothing_and_counts_as_not_secure(strict: Scorer) -> None:
     score = strict.score(GREET, "def greet(")
     assert (score.reward, score.security_verdicts, score.security_total) == (0.0, (), 2)
+    # Nor in training with the paper's rule: not to parse would be the safest answer to a hard problem.
+    assert (score.r_sec, training_reward(score, 0, RewardSettings(unparsable="paper"))) == (0.0, 0.0)
     summary = mean_of_scores([score, strict.score(GREET, SECURE)])
     assert (summary["func_sec_rate"], summary["security_tests_rate"]) == (0.5, 1.0)
     assert "func_sec_rate" not in mean_of_scores([strict.score(replace(GREET, security_tests=()), SECURE)])
