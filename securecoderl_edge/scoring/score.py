@@ -130,6 +130,7 @@ def make_score(
     scale: SeverityScale = "bandit",
     security: SecurityRule = "both",
     security_verdicts: tuple[SecurityVerdict, ...] = (),
+    security_total: int = 0,
     constant_passes: int = 0,
     seconds: float = 0.0,
     **facts: Any,
@@ -143,7 +144,7 @@ def make_score(
     passed = sum(each.verdict == "pass" for each in outcomes or ())
     danger = 0.0 if outcomes is None else severity(scan, scale)
     # Security tests do not run on text that does not parse. It closes no weakness, or it would earn more than a try.
-    secured = _secured(security_verdicts, scale) if security_verdicts else 0.0 if facts.get("security_total") else None
+    secured = _secured(security_verdicts, scale) if security_verdicts else 0.0 if security_total else None
     r_func = functional_reward(outcomes, rule)
     r_sec = security_reward(danger, secured, beyond_constant(passed, total, constant_passes), security)
     paper = combine(r_func, r_sec)
@@ -167,6 +168,7 @@ def make_score(
         security=security,
         severity_scale=scale,
         security_verdicts=security_verdicts,
+        security_total=security_total,
         **facts,
     )
 

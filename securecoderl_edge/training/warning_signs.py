@@ -131,8 +131,7 @@ class Watch:
         if first is None or last is None or passed is None or passing is None:
             return ""
         # A completion that continues a hint is shorter by the hint.
-        has_hints = "hints/share_of_prompts" in self._last[-1]
-        if last >= _LENGTH_LEFT * first or passing >= 2 * passed or has_hints:
+        if last >= _LENGTH_LEFT * first or passing >= 2 * passed or "hints/share_of_prompts" in self._last[-1]:
             return ""
         return (
             f"programs have {last / first:.0%} of the tokens of the start of the phase, and {passing:.0%} pass all "
