@@ -70,7 +70,7 @@ def test_the_runtime_answers_as_generate_does_and_repeats_itself(other: tuple[st
     greedy = runtime.generate(prompts, 1, Sampling(0.0, 12))
     model = load_base(folder)
     for prompt, (done,) in zip(prompts, greedy, strict=True):
-        ids = torch.tensor([runtime._encode(prompt)])
+        ids = torch.tensor([runtime._tokenizer.encode_prompt(prompt)])
         expected = model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=0,
             eos_token_id=1,

@@ -20,6 +20,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.system.machine import return_free_memory
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
 from securecoderl_edge.training.update.rewards import training_reward
@@ -121,6 +122,7 @@ def collect(
         ]
         scores = [score_from_record(record) for _, _, record in _in_order(learner.team.collect(records))]
     completions = all_completions(learner, completions)
+    return_free_memory()  # sampling's, before learning needs its own
     return Rollout(list(problems), completions, scores, prompts, hints, clock[1] - clock[0], clock[2] - clock[1])
 
 
