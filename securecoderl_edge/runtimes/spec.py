@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -318,7 +319,7 @@ def _base(run: Run) -> ModelSpec:
     name = run.base_model
     if name in BUILT_IN:
         return ModelSpec(name, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
-    if name == SMOLLM2 or Path(name).exists() or is_hub_id(name):
+    if name == SMOLLM2 or os.path.exists(name) or is_hub_id(name):
         label = Path(name).name.removesuffix(".gguf")
         return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
     raise UsageError(f"{run.path}: its base model {name} is missing; put it back")

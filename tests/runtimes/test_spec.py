@@ -138,6 +138,13 @@ def test_an_adapter_outside_a_run_brings_the_base_it_names() -> None:
     assert resolve_model("mine").source == "nano"
 
 
+def test_a_base_whose_name_is_too_long_for_a_path_is_missing() -> None:
+    run = make_run()
+    (run.path / "environment.json").write_text(json.dumps({"base_model": "[" * 100_000}))
+    with pytest.raises(UsageError, match="is missing; put it back"):
+        resolve_model(str(run.path))
+
+
 def test_an_adapter_that_names_no_base_is_refused() -> None:
     make_adapter(Path("mine"))
     Path("mine/adapter_config.json").write_text("{}")

@@ -1,0 +1,86 @@
+"""Rows of the studies, chosen at random, trained and evaluated again by the present code and compared with the record.
+
+    python benchmarks/rerun_rows.py table3 recipe --json benchmarks/results/rerun-rows.json
+
+A row is a variant with one of its seeds. Another processor rounds differently, so single programs change: a row agrees
+if both rates are within three standard errors of each other, with every program counted as independent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from record import publish
+from study import REMOVED_ARMS, STUDIES, say
+
+from securecoderl_edge.evaluation.study.record import study_record
+from securecoderl_edge.evaluation.study.steps import run_study
+
+RATES = {"all_tests_rate": "all_tests_by_seed", "syntax_rate": "syntax_by_seed"}
+RECORDS = Path(__file__).resolve().parent / "results"
+
+
+def policies(record: dict[str, Any], arm: str) -> dict[str, dict[str, Any]]:
+    """The results of an arm's final policy by split."""
+    results = next(each["results"] for each in record["arms"] if each["name"] == arm)
+    return {result["split"]: result for result in results if result["model"] == "policy"}
+
+
+def recorded(study_name: str) -> dict[str, Any]:
+    """The committed record of a study."""
+    record: dict[str, Any] = json.loads((RECORDS / f"study-{study_name}.json").read_text(encoding="utf-8"))
+    return record
+
+
+def rerun(study_name: str, arm: str, seed: int, runs: Path) -> list[dict[str, Any]]:
+    """Run a row and set each of its rates beside those of the record."""
+    study = STUDIES[study_name](runs)
+    arms = tuple(each for each in study.arms if each.name == arm)
+    study = replace(study, arms=arms, comparisons=(), seeds=(seed,))
+    run_study(study, 1, say)
+    again = policies(study_record(study, 1), arm)
+    record = recorded(study_name)
+    place = next(each["seeds"] for each in record["arms"] if each["name"] == arm).index(seed)
+    rows = []
+    for split, before in policies(record, arm).items():
+        programs = again[split]["metrics"]["syntax_rate"]["n"]
+        for rate, by_seed in RATES.items():
+            old, new = before[by_seed][place], again[split][by_seed][0]
+            mean = (old + new) / 2
+            error = math.sqrt(2 * max(mean * (1 - mean), 1 / programs) / programs)
+            rows.append({
+                "study": study_name, "arm": arm, "seed": seed, "split": split, "rate": rate, "programs": programs,
+                "recorded": old, "again": round(new, 4), "agrees": abs(new - old) <= 3 * error,
+            })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    """Choose, run, compare and save after each row."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("studies", nargs="+", choices=STUDIES)
+    parser.add_argument("--rows", type=int, default=3, help="of each study")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice")
+    parser.add_argument("--runs", type=Path, default=Path("runs/rerun"), help="folder for the runs")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
+    arguments = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    for name in arguments.studies:
+        arms = [arm for arm in recorded(name)["arms"] if arm["name"] not in REMOVED_ARMS]
+        every = [(arm["name"], seed) for arm in arms for seed in arm["seeds"]]
+        for arm, seed in random.Random(f"{arguments.seed} {name}").sample(every, arguments.rows):
+            found += rerun(name, arm, seed, arguments.runs)
+            publish({"rows": found}, arguments.json, shown={"rows": len(found), "last": found[-1]})
+    if not all(row["agrees"] for row in found):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
