@@ -86,9 +86,12 @@ def main() -> None:
         with Scorer() as scorer:
             found = {model: answers(model, problems, scorer) for model in MODELS}
         right = {model: sum(row["is_right"] for row in rows) for model, rows in found.items()}
-        publish({"right": right, "answers": found}, arguments.json, shown={"right": right})
+        result = {"right": right, "answers": found}
+        publish(result, arguments.json, shown={"right": right})
+    else:
+        result = read_json(RESULT)
     with write_atomically(PAGE) as out:
-        out.write(page(read_json(RESULT)))
+        out.write(page(result))
 
 
 if __name__ == "__main__":

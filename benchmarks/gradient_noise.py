@@ -41,12 +41,12 @@ from securecoderl_edge.training.update.sequences import completion_log_probs, ma
 MODES = {"binary": 0.0, "partial": 1.0}  # weights of partial credit
 
 
-def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSettings) -> Tensor:
+def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSettings, reward: RewardSettings) -> Tensor:
     """The gradient of one batch's mean surrogate with respect to the adapter, flat."""
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     pairs = [(prompts[done.prompt], done.token_ids) for done in rollout.completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-    rewards = torch.tensor(rollout.rewards(MODES[mode], RewardSettings()))
+    rewards = torch.tensor(rollout.rewards(MODES[mode], reward))
     paid = torch.zeros_like(batch.mask)
     paid[torch.arange(len(rewards)), batch.mask.argmax(1)] = rewards
     advantages = leave_one_out_advantages(paid, batch.mask, settings.samples_per_prompt)
@@ -99,7 +99,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             rollout = collect(learner, scorer, chosen, ppo.samples_per_prompt, ppo, settings.seed, "noise", step)
             scores += rollout.scores
             for mode in MODES:
-                gradients[mode].append(gradient(learner, rollout, mode, settings.ppo))
+                gradients[mode].append(gradient(learner, rollout, mode, settings.ppo, settings.reward))
     rates = mean_of_scores(scores)
     return {
         "model": settings.model,

@@ -143,6 +143,13 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the commands and run nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     arguments = parser.parse_args()
+    results = Path(__file__).resolve().parent / "results"
+    if (
+        arguments.json
+        and arguments.json.resolve().parent == results
+        and (arguments.only or arguments.seeds or arguments.quick)
+    ):
+        parser.error("--json would replace the committed results of all variants by those of some")
 
     study = STUDIES[arguments.study](arguments.runs)
     if arguments.seeds:

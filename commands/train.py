@@ -223,7 +223,7 @@ def _print_memory(plan: Plan) -> None:
             row(label, [getattr(memory, group).get(part) for memory in plans])
     row("peak", [memory.peak for memory in plans])
     data.print(table)
-    without = "" if all(memory.is_whole for memory in plans) else ", without the sampling memory of --rollout hf"
+    without = "" if all(memory.is_whole for memory in plans) else ", without the memory of sampling"
     data.print(f"fits in {plan.limit_bytes / 2**30:.3g} GiB{without}")
 
 

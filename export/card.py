@@ -29,7 +29,7 @@ from securecoderl_edge.prompts.styles import (
     RESPONSE_HEADING,
     format_statement,
 )
-from securecoderl_edge.runs import ENVIRONMENT, Run, phase_of, run_of
+from securecoderl_edge.runs import ENVIRONMENT, EVALUATIONS, Run, phase_of, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.scoring.statistics import bootstrap_mean
 from securecoderl_edge.system.files import read_json, write_atomically
@@ -293,10 +293,10 @@ def _training(run: Run) -> list[str]:
 def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
     """The validation reward of the selected update, with its interval."""
     folder = next((folder for folder in run.phase_folders() if phase_of(folder) == phase), None)
-    if folder is None or not (folder / "evaluations.jsonl").is_file():
+    if folder is None or not (folder / EVALUATIONS).is_file():
         return ""
     try:
-        rows = RowFile(folder / "evaluations.jsonl").read()
+        rows = RowFile(folder / EVALUATIONS).read()
         rows = [row for row in rows if row.get("step") == facts.get("chosen_step")]
         rewards = [float(reward) for reward in rows[-1]["rewards"]]
         samples = int(read_toml(run.path / "config.toml").get("selection", {}).get("samples", 1))

@@ -27,6 +27,7 @@ from securecoderl_edge.system.files import read_json, write_atomically
 RUNS = Path("runs")
 LATEST = "latest"
 SNAPSHOTS = "snapshots"  # intermediate checkpoints of a phase, one folder each
+EVALUATIONS = "evaluations.jsonl"  # of a phase, on the held-out problems
 ENVIRONMENT = "environment.json"  # how a run was made; a folder without it is not a run
 READINESS = "readiness.json"  # how often the policy passed before RL
 DONE_FILE = "done.json"  # next to a finished adapter: how it was made, and its hash

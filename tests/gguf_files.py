@@ -28,7 +28,8 @@ def rewritten(source: Path, out: Path, kind: str | None = None, **changes: Any) 
         kind_of_number = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
         items = gguf.GGUFValueType.get_type(value[0]) if isinstance(value, list) else None
         writer.add_key_value(name, value, kind_of_number, items)
-    for tensor in reader.tensors:
+    # Norms first: quantizers do not keep the order, and the first tensor says nothing about the others.
+    for tensor in sorted(reader.tensors, key=lambda tensor: len(tensor.shape)):
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         if kind is not None and values.ndim == 2:
             number = gguf.GGMLQuantizationType[kind]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from securecoderl_edge.errors import first_line
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.processes import write_message
 
@@ -31,7 +32,7 @@ def _gpus(torch: Any) -> dict[str, Any]:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        return {"gpus": [], "why_none": str(error).splitlines()[0]}
+        return {"gpus": [], "why_none": first_line(error)}
     gpus = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)

@@ -120,8 +120,8 @@ def _convert(path: Path, folder: Path, digest: str) -> None:
     shape = architecture_of(config, str(path))
     weights = _plan(header, kinds, shape, path)
     vocabulary = read_gguf_vocabulary(header, shape.vocabulary, path)
-    is_half = all(weight.dtype != "F32" for weight in weights if weight.rows > 1)
-    config |= {"dtype": {"F16": "float16", "BF16": "bfloat16"}[weights[0].dtype] if is_half else "float32"}
+    matrices = [weight.dtype for weight in weights if weight.rows > 1]
+    config |= {"dtype": {"F16": "float16", "BF16": "bfloat16"}[matrices[0]] if "F32" not in matrices else "float32"}
     config |= vocabulary.ids
     types = Counter(weight.kind.lower() for weight in weights)
     config[SOURCE_KEY] = {

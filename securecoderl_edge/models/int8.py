@@ -94,10 +94,15 @@ class Int8Weight:
     def product(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
         """``inputs`` (..., in) times the weight, plus ``bias``; the weight is expanded a part at a time."""
         output = inputs.new_empty((*inputs.shape[:-1], len(self.codes)))
+        is_half = inputs.dtype == torch.float16
         for start in range(0, len(self.codes), _PRODUCT_ROWS):
             rows = slice(start, start + _PRODUCT_ROWS)
-            output[..., rows] = functional.linear(inputs, self.codes[rows].to(inputs.dtype))
-        output *= self.scale.to(inputs.dtype)
+            codes, scale = self.codes[rows], self.scale[rows]
+            # Products with the codes are up to 127 times too large, which float16 cannot hold.
+            part = functional.linear(
+                inputs, _expand(codes, scale, torch.float16) if is_half else codes.to(inputs.dtype)
+            )
+            output[..., rows] = part if is_half else part.mul_(scale.to(inputs.dtype))
         return output if bias is None else output.add_(bias)
 
 
@@ -120,8 +125,8 @@ def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _expand(quantized: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-    # Multiplied in float32: a small scale has few digits in float16, and the sampler expands in float32 too. A CPU
-    # works in blocks that fit into its cache, which is as fast as a matrix product in 16 bits.
+    # Multiplied in float32: a small scale has few digits in float16. A CPU works in blocks that fit into its cache,
+    # which is as fast as a matrix product in 16 bits.
     expanded = torch.empty(quantized.shape, dtype=dtype, device=quantized.device)
     rows = _BLOCK_ROWS if quantized.device.type == "cpu" else len(quantized)
     for start in range(0, len(quantized), rows):

@@ -159,7 +159,7 @@ def benchmark_problems(name: str, split: str = "", tell: Callable[[str], None] =
     if tag is not None:
         problems = [problem for problem in problems if tag in problem.tags]
     if not problems:
-        raise SceError(f"{path}: no problems from the {name} test split")
+        raise SceError(f"{path}: no problems from the {name} {split or 'test'} split")
     return problems
 
 

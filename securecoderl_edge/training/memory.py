@@ -126,7 +126,8 @@ def fitting_plan(
         if found is None:
             break
         name, flag, changed = found
-        formats = replace(formats, base=1) if changed.base_precision == "int8" else formats
+        if changed.base_precision == "int8":
+            formats = replace(formats, base=1, other=formats.rollout, products=formats.rollout)
         before, smaller = smaller.peak, plan_memory(shape, changed, formats, longest_prompt, phase)
         if smaller.peak < before:
             helping[name] = flag

@@ -11,7 +11,7 @@ from securecoderl_edge.models.adapters import load_adapter
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, step_name
+from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, step_name
 from securecoderl_edge.system.files import remove_leftovers
 from securecoderl_edge.system.machine import return_free_memory
 from securecoderl_edge.system.rows import RowFile
@@ -62,7 +62,7 @@ class Phase:
         self.checkpoints = self.folder / "checkpoints"
         self.metrics = RowFile(place.run.path / "metrics.jsonl")
         self.samples = RowFile(place.run.path / "samples.jsonl")
-        self.evaluations = RowFile(self.folder / "evaluations.jsonl")
+        self.evaluations = RowFile(self.folder / EVALUATIONS)
         self.steps = phase_steps(place.settings)[name]
         self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
         self.progress = Progress()
@@ -236,9 +236,6 @@ class Phase:
             "ended": progress.ended or "all updates done",
             "chosen_step": chosen,
             "why": why,
-            "held_out": [
-                {"step": each.step, "reward": each.reward, "all_tests_rate": each.all_tests_rate} for each in self.done
-            ],
         }
         if self.place.team.is_writer:
             facts[STYLE_KEY] = self.place.format.style

@@ -192,7 +192,7 @@ def pretrain(out: Path, chosen: Pretraining, init: Path | None, compiled: bool) 
     chooser = batches(
         [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], chosen.batch_size, random.Random(chosen.seed)
     )
-    tokens_seen, running = 0, 0.0
+    tokens_seen, running, first_step = 0, 0.0, time.monotonic()
     # A processor without AVX-512 emulates bfloat16, which takes many times longer than float32.
     has_bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for step in range(1, chosen.steps + 1):
@@ -218,7 +218,7 @@ def pretrain(out: Path, chosen: Pretraining, init: Path | None, compiled: bool) 
         tokens_seen += int((tokens != 0).sum())
         running = loss.item() if step == 1 else 0.98 * running + 0.02 * loss.item()
         if step % 100 == 0 or step == chosen.steps:
-            speed = tokens_seen / (time.monotonic() - started)
+            speed = tokens_seen / (time.monotonic() - first_step)
             _say(
                 f"step {step}/{chosen.steps} loss {running:.4f} {tokens_seen / 1e6:.2f} M tokens, {speed:.0f} tokens/s"
             )

@@ -17,7 +17,7 @@ from securecoderl_edge import __version__
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
+from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.schedules import peak_rate, phase_steps
@@ -103,12 +103,13 @@ def _made_with(done_file: Path, key: str) -> bool:
 
 
 def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
-    for name in ("metrics.jsonl", "samples.jsonl"):
+    files = [(other.path / name, run.path / name) for name in ("metrics.jsonl", "samples.jsonl")]
+    for source, file in (*files, (adapter.with_name(EVALUATIONS), own / EVALUATIONS)):
         try:
-            rows: list[dict[str, Any]] = RowFile(other.path / name).read()
+            rows: list[dict[str, Any]] = RowFile(source).read()
         except SceError:
             continue
-        target = RowFile(run.path / name)
+        target = RowFile(file)
         target.rewind(phase, -1)  # rows of an interrupted copy
         target.append(row for row in rows if row.get("phase") == phase)
     snapshots = adapter.with_name(SNAPSHOTS)

@@ -103,6 +103,9 @@ def make_run(tmp_path: Path) -> MakeRun:
                 (run.path / f"{name}.jsonl").write_text(lines(rows))
         for number, (phase, facts) in enumerate((done or {}).items(), 1):
             (run.phase_folder(number, phase) / "adapter").mkdir(parents=True)
+            if isinstance(facts, dict):
+                evaluations = [{"phase": phase, **row} for row in facts.pop("held_out", [])]
+                (run.phase_folder(number, phase) / "evaluations.jsonl").write_text(lines(evaluations))
             if facts is not None:
                 text = facts if isinstance(facts, str) else json.dumps(facts)
                 (run.phase_folder(number, phase) / "adapter" / "done.json").write_text(text)
@@ -217,7 +220,7 @@ def test_damaged_lines_are_left_out_and_named(make_run: MakeRun) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, '{"held_out": 3}', '{"held_out": [1, {"step": "x"}]}'])
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000])
 def test_a_damaged_outcome_is_no_outcome(make_run: MakeRun, text: str) -> None:
     history = read_history(make_run([update("sft", 1)], done={"sft": text}))
     assert history.phases[0].evaluations == ()

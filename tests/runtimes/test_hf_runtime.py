@@ -66,6 +66,13 @@ def test_an_int8_weight_multiplies_as_an_int8_layer_does() -> None:
     torch.testing.assert_close(Int8Weight.of(weight).product(inputs, linear.bias), linear(inputs))
 
 
+def test_an_int8_weight_multiplies_in_float16_what_its_codes_would_overflow() -> None:
+    linear = Int8Linear(512, 2500, bias=False)
+    weight, inputs = torch.full((2500, 512), 0.02), torch.full((1, 512), 24.0, dtype=torch.float16)
+    linear.quantize(weight)
+    torch.testing.assert_close(Int8Weight.of(weight).product(inputs, None), linear(inputs))
+
+
 def test_auto_means_bf16_only_where_it_was_measured_to_be_faster(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = resolve_model(str(wide))
     for is_faster, expected in ((True, "bf16"), (False, "fp32")):

@@ -122,6 +122,14 @@ def test_a_base_in_float32_is_pointed_to_int8(shape: Architecture, settings: Tra
         fitting_plan(shape, settings, Formats.of("cpu", "fp32", "fp32", "bf16"), 64, "partial", 7 * GIB)
 
 
+def test_what_fits_in_int8_is_not_said_to_be_too_large_for_it(shape: Architecture, settings: TrainSettings) -> None:
+    settings = replace(settings, base_precision="fp32", selection=replace(settings.selection, problems=0))
+    settings = with_ppo(settings, micro_batch_tokens=settings.ppo.max_tokens, rollout_sequences=1, batch_size=4)
+    in_int8 = plan_memory(shape, replace(settings, base_precision="int8"), V100, 64, "partial").peak
+    with pytest.raises(UsageError, match=r"are available\. Use .*--base-precision int8"):
+        fitting_plan(shape, settings, Formats.of("cuda", "fp32", "float32", "float16"), 64, "partial", in_int8)
+
+
 def test_running_out_names_the_lines_of_the_plan() -> None:
     plan = MemoryPlan({"base weights": GIB}, {"KV cache": 2 * GIB}, {"activations": 3 * GIB})
     with pytest.raises(Exception, match=r"base weights 1.00, KV cache 2.00\)\. Lower the knob"):  # noqa: SIM117

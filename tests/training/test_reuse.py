@@ -45,6 +45,9 @@ def test_finished_phases_of_a_run_with_the_same_inputs_are_reused(
     simple = train(settings(phases=("sft", "binary")), tmp_path / "second", say=said.append)
     assert [message.split(":")[0] for message in said] == ["sft", "binary"]
     assert equal(simple.policy, whole.phase_folder(2, "binary") / "adapter")
+    for name in ("1-sft", "2-binary"):
+        evaluations = Path("phases", name, "evaluations.jsonl")
+        assert (simple.path / evaluations).read_bytes() == (whole.path / evaluations).read_bytes()
     assert [(row["phase"], row["step"]) for row in rows(simple)] == [
         (row["phase"], row["step"]) for row in rows(whole) if row["phase"] != "partial"
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, phase_of
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, EVALUATIONS, READINESS, Run, phase_of
 from securecoderl_edge.system.rows import read_objects
 from securecoderl_edge.training.readiness import Readiness, read_readiness
 from securecoderl_edge.training.warning_signs import Watch
@@ -138,12 +138,8 @@ def _phase(
         done = inside / "adapter" / DONE_FILE
         if (history.run.path / done).is_file():
             outcome = _decode(_read_text(history.run.path / done, history) or "{}", str(done), history)
-        if (folder / "evaluations.jsonl").is_file():
-            evaluations = list(_rows(str(inside / "evaluations.jsonl"), history))
-    if not evaluations:
-        # A phase that was reused from another run has its result without the file.
-        held_out = outcome.get("held_out")
-        evaluations = [row for row in held_out if _has_step(row)] if isinstance(held_out, list) else []
+        if (folder / EVALUATIONS).is_file():
+            evaluations = list(_rows(str(inside / EVALUATIONS), history))
     if not evaluations:
         history.missing.append(f"phase {name} has no evaluation on held-out problems")
     by_step = {row["step"]: row for row in evaluations}
