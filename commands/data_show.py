@@ -15,7 +15,7 @@ import click
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import problem_to_record
@@ -182,8 +182,6 @@ def _facts(found: Stats, model: str | None) -> dict[str, str]:
 
 
 def _near(found: Stats) -> str:
-    if found.near_duplicates is None:
-        return f"near-duplicates not counted: {MissingExtra('datasketch', 'split')}"
     return f"{found.near_duplicates} problems have near-duplicates ({found.groups} groups in all)"
 
 

@@ -27,6 +27,7 @@ BASE = (
     ("score", "double.py", "--input", "21", "--expect", "42"),
     ("data", "stats", "starter:eval"),
     ("data", "stats", "mbpp:train"),
+    ("data", "split", "problems.jsonl", "--eval", "1"),
 )
 TRAIN = (
     ("train", "--max-steps", "1", "--set", "selection.problems=0", "--out", "runs/x"),
@@ -42,7 +43,6 @@ COMMANDS = {
     "onnx": ONNX,
     "laptop": (*GGUF, *ONNX),
     "laptop,smollm2": (("generate", "--model", "smollm2-rl", FUNCTION),),
-    "split": (("data", "split", "problems.jsonl", "--eval", "1"),),
     "hub": (("data", "import", "problems.jsonl", "--out", "again.jsonl"),),
     "plots": (("score", "double.py", "--input", "21", "--expect", "42"),),
     "serve": (("serve", "--help"),),

@@ -19,7 +19,6 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_five_prompts_can_be_solved_and_are_in_no_benchmark(benchmarks: None, scorer: Any) -> None:
-    pytest.importorskip("datasketch", reason="needs the split extra")
     import five_prompts
 
     problems = load_problems(str(five_prompts.PROMPTS))

@@ -1,9 +1,7 @@
 """Duplicates among problems: equal normalized statements, and similar sets of word pairs.
 
-Two problems are *near-duplicates* if the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`.
-MinHash (Broder, "On the resemblance and containment of documents", 1997) with locality-sensitive hashing only proposes
-pairs; each is then compared exactly, so the result does not depend on hash functions, machines or versions. A pair at
-the threshold is missed with probability 2e-6.
+Two problems are *near-duplicates* if the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`. All
+are found, by the prefix filter of Chaudhuri, Ganti and Kaushik ("A primitive operator for similarity joins", 2006).
 
 Does not detect the same task in entirely different words or in another language.
 """
@@ -12,17 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from securecoderl_edge.errors import needs
 from securecoderl_edge.problems.problem import Problem
 
 SIMILARITY = 0.5
-# A pair at the threshold shares all three hashes of some band with probability 1 - (1 - 0.5^3)^100.
-_BANDS, _ROWS = 100, 3
 
 # Scripts without spaces between words: each character counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
@@ -59,46 +54,58 @@ def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     return shared / (len(first) + len(second) - shared) if shared else 0.0
 
 
-def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
-    """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position.
+class SimilarSets:
+    """Sets of word pairs, searched by similarity."""
 
-    Raises:
-        MissingExtra: datasketch is not installed.
-    """
-    index = _Index()
+    def __init__(self, sets: Iterable[frozenset[str]] = ()) -> None:
+        self._sets: list[frozenset[str]] = []
+        self._places: dict[str, list[int]] = {}  # the sets that have a pair
+        for pairs in sets:
+            self.add(pairs)
+
+    def add(self, pairs: frozenset[str]) -> None:
+        """Append a set."""
+        for pair in pairs:
+            self._places.setdefault(pair, []).append(len(self._sets))
+        self._sets.append(pairs)
+
+    def similar_to(self, pairs: frozenset[str]) -> list[tuple[int, float]]:
+        """Place and Jaccard similarity of each set that is similar enough."""
+        # A similar set shares so many of the pairs that it has one of any larger number than it may lack.
+        lacked = len(pairs) - math.ceil(SIMILARITY * len(pairs))
+        rarest = sorted(pairs, key=lambda pair: len(self._places.get(pair, ())))[: lacked + 1]
+        places = set().union(*(self._places.get(pair, ()) for pair in rarest))
+        compared = ((place, jaccard(pairs, self._sets[place])) for place in sorted(places))
+        return [(place, likeness) for place, likeness in compared if likeness >= SIMILARITY]
+
+
+def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
+    """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position."""
+    index = SimilarSets()
     for place, problem in enumerate(problems):
         pairs = word_pairs(problem)
         for earlier, likeness in index.similar_to(pairs):
             yield earlier, place, likeness
-        index.add(place, pairs)
+        index.add(pairs)
 
 
 def pairs_between(first: Sequence[Problem], second: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
-    """Yield ``(place in first, place in second, similarity)`` for near-duplicates of two lists; errors as above."""
-    index = _Index()
-    for place, problem in enumerate(second):
-        index.add(place, word_pairs(problem))
+    """Yield ``(place in first, place in second, similarity)`` for near-duplicates of two lists."""
+    index = SimilarSets(map(word_pairs, second))
     for place, problem in enumerate(first):
         for other, likeness in index.similar_to(word_pairs(problem)):
             yield place, other, likeness
 
 
 def without_near_duplicates(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Problem]:
-    """The problems that are no near-duplicate of one of the others; compares every pair, and needs no datasketch."""
-    known = [word_pairs(problem) for problem in others]
-
-    def is_new(problem: Problem) -> bool:
-        pairs = word_pairs(problem)
-        return all(jaccard(pairs, each) < SIMILARITY for each in known)
-
-    return list(filter(is_new, problems))
+    """The problems that are no near-duplicate of one of the others."""
+    index = SimilarSets(map(word_pairs, others))
+    return [problem for problem in problems if not index.similar_to(word_pairs(problem))]
 
 
 def clusters(problems: Sequence[Problem]) -> list[list[int]]:
     """Group positions: near-duplicates, near-duplicates of those, and problems with the same `Problem.group` are
     together; in order of the first member.
-
-    Errors as in `similar_pairs`.
     """
     parent = list(range(len(problems)))
 
@@ -120,28 +127,3 @@ def clusters(problems: Sequence[Problem]) -> list[list[int]]:
     for place in range(len(problems)):
         groups.setdefault(root(place), []).append(place)
     return list(groups.values())
-
-
-class _Index:
-    """Sets of word pairs, searched by similarity."""
-
-    def __init__(self) -> None:
-        with needs("datasketch", "split"):
-            from datasketch import MinHash, MinHashLSH
-        self._sets: dict[int, frozenset[str]] = {}
-        self._empty = MinHash(num_perm=_BANDS * _ROWS, seed=1)
-        self._bands: Any = MinHashLSH(num_perm=_BANDS * _ROWS, params=(_BANDS, _ROWS))
-
-    def add(self, place: int, pairs: frozenset[str]) -> None:
-        self._sets[place] = pairs
-        self._bands.insert(place, self._min_hash(pairs))
-
-    def similar_to(self, pairs: frozenset[str]) -> list[tuple[int, float]]:
-        candidates = self._bands.query(self._min_hash(pairs))
-        compared = ((place, jaccard(pairs, self._sets[place])) for place in candidates)
-        return sorted((place, likeness) for place, likeness in compared if likeness >= SIMILARITY)
-
-    def _min_hash(self, pairs: frozenset[str]) -> Any:
-        hashed = self._empty.copy()
-        hashed.update_batch([pair.encode("utf-8", "surrogatepass") for pair in sorted(pairs)])
-        return hashed

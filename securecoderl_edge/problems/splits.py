@@ -59,7 +59,6 @@ def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags
 
     Raises:
         UsageError: there are too few groups of different problems, or no problem has one of the tags.
-        MissingExtra: datasketch is not installed.
     """
     groups = clusters(problems)
     known = {name for problem in problems for name in problem.tags}
@@ -81,11 +80,7 @@ def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags
 
 
 def find_leaks(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Leak]:
-    """The problems with a duplicate or near-duplicate in ``others``, each with the most similar one.
-
-    Raises:
-        MissingExtra: datasketch is not installed.
-    """
+    """The problems with a duplicate or near-duplicate in ``others``, each with the most similar one."""
     nearest: dict[int, tuple[float, int]] = {}
     for place, other, likeness in pairs_between(problems, others):
         if place not in nearest or likeness > nearest[place][0]:

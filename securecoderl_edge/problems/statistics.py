@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 
@@ -45,7 +44,7 @@ class Stats:
 
     Attributes:
         equal_statements: problems with the same statement as an earlier one.
-        near_duplicates: problems in groups of two or more near-duplicates; None without datasketch.
+        near_duplicates: problems in groups of two or more near-duplicates.
         constant_share: the fraction of tests that the best constant output passes, mean over the problems.
         constant_half, constant_all: problems where it passes at least half of the tests, or all of two or more.
     """
@@ -58,8 +57,8 @@ class Stats:
     solutions: Spread
     without_solution: int
     equal_statements: int
-    near_duplicates: int | None
-    groups: int | None
+    near_duplicates: int
+    groups: int
     constant_share: float
     constant_half: int
     constant_all: int
@@ -74,10 +73,7 @@ def compute_stats(problems: Sequence[Problem], lengths: Lengths | None = None) -
     """Statistics of ``problems`` (at least one); ``lengths`` are passed on."""
     from securecoderl_edge.problems.near_duplicates import clusters, statement_hash
 
-    try:
-        groups = clusters(problems)
-    except MissingExtra:
-        groups = None
+    groups = clusters(problems)
     constants = [constant_passes(problem) for problem in problems]
     counted = list(zip(constants, problems, strict=True))
     return Stats(
@@ -89,8 +85,8 @@ def compute_stats(problems: Sequence[Problem], lengths: Lengths | None = None) -
         solutions=spread([len(problem.solutions) for problem in problems]),
         without_solution=sum(not problem.solutions for problem in problems),
         equal_statements=len(problems) - len({statement_hash(problem) for problem in problems}),
-        near_duplicates=None if groups is None else sum(len(group) for group in groups if len(group) > 1),
-        groups=None if groups is None else len(groups),
+        near_duplicates=sum(len(group) for group in groups if len(group) > 1),
+        groups=len(groups),
         constant_share=sum(passes / problem.test_count for passes, problem in counted) / len(problems),
         constant_half=sum(2 * passes >= problem.test_count for passes, problem in counted),
         constant_all=sum(passes == problem.test_count > 1 for passes, problem in counted),

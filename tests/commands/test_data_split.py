@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("datasketch", reason="needs the split extra")
-
 from click.testing import CliRunner, Result
 from dataset_files import BAD, GOOD, UNCHECKED, read_lines, write_lines
 

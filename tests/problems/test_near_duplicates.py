@@ -6,9 +6,6 @@ import random
 from itertools import combinations
 
 import pytest
-
-pytest.importorskip("datasketch", reason="needs the split extra")
-
 from dataset_files import needs_shared
 from places import SHARED
 

@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("datasketch", reason="needs the split extra")
-
 from dataset_files import needs_shared
 from places import SHARED
 

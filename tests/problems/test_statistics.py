@@ -54,7 +54,6 @@ def test_percentiles_are_values_that_occur() -> None:
 
 
 def test_problems_are_counted_by_hand() -> None:
-    pytest.importorskip("datasketch", reason="needs the split extra")
     text = "Read a list of numbers and print the largest of them, or nothing if the list is empty."
     problems = [
         replace(stdin("a", text, "1", "1", difficulty="easy"), solutions=("print(1)", "print(1)  # again")),
