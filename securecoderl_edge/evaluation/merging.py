@@ -55,7 +55,7 @@ def merge(folders: Sequence[Path], is_comparing: bool = False, out: Path | None 
 
     Args:
         is_comparing: compare each model with the first, not only the pairs that the shards compare.
-        out: folder for the rows, in which ``sce bench`` can then resume.
+        out: folder for the rows.
 
     Raises:
         UsageError: a shard is missing, or is there twice; or see `bench_problems`.
@@ -167,6 +167,9 @@ def _spec(record: Mapping[str, Any]) -> ModelSpec:
     """The model of a record of `Bench.record`; its files need not be here."""
     adapter, kind = record["adapter"], record["kind"]
     kinds: dict[str, _Kind] = {"gguf": "gguf", "onnx": "onnx", "hf": "hf"}
-    for name in ("model", "file_bytes", "prompt_style", "bits_per_weight", "device"):
-        _ = record[name]
+    texts, numbers = ("model", "prompt_style", "device"), ("file_bytes", "bits_per_weight")
+    if any(not isinstance(record[name], str | None) for name in texts):
+        raise TypeError(f"{', '.join(texts)}: one is not text")
+    if any(not isinstance(record[name], int | float | None) for name in numbers):
+        raise TypeError(f"{', '.join(numbers)}: one is not a number")
     return ModelSpec(record["model"], kinds[kind], str(record["source"]), Path(adapter) if adapter else None)
