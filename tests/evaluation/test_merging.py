@@ -125,7 +125,7 @@ def change(path: str, old: str, new: str) -> Callable[[], None]:
         (change("shards/2/bench.json", '"2/3"', '"2/4"'), (1, 2, 3), 1, "shard is I/4, but I/3 in shards/1"),
         (change("shards/2/bench.json", '"log"', '"lug"'), (1, 2, 3), 1, "bench.json is damaged"),
         (change("shards/1/bench.json", '"file_bytes": 9', '"file_bytes": [9]'), (1, 2, 3), 1, "one is not a number"),
-        (change("shards/2/bench.json", '"device": "cpu"', '"device": {}'), (1, 2, 3), 1, "one is not text"),
+        (change("shards/2/bench.json", '"model": "good"', '"model": ["good"]'), (1, 2, 3), 1, "one is not text"),
         (change("shards/2/good-*/settings.json", '"sha256": "', '"sha256": "0'), (1, 2, 3), 1, "good has another co"),
         (change("shards/2/good-*/rows.jsonl", '"id": "p3"', '"id": "p"'), (1, 2, 3), 1, "rows are missing"),
         (change("shards/2/good-*/rows.jsonl", '"id": "p3"', '"ib": "p3"'), (1, 2, 3), 1, "record 3 is damaged"),
