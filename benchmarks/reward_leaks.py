@@ -3,7 +3,7 @@
     python benchmarks/reward_leaks.py --json benchmarks/results/reward-leaks.json
 
 Honest programs and such as crash, hang, fill memory, print without end, start threads or are no programs. Looked at
-before and after: our memory and descriptors, the processes below us, free descriptors and processes of the system.
+before and after: our memory and descriptors, the processes below us, open files of the system.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CPU time of the rollouts of an update of SmolLM2, by our decoder and by llama.cpp with weights of several types.
 
-    python benchmarks/rollout.py --json benchmarks/results/rollout.json
+    python benchmarks/rollout.py --share 0.33 --json benchmarks/results/rollout.json
 
 Eight completions of each of four prompts of MBPP are sampled, each of exactly ``--tokens`` tokens, on one thread.
 ``best_update_speedup`` is what an update would gain if llama.cpp sampled instead of us and nothing else changed:

@@ -3,8 +3,8 @@
     python benchmarks/unchanged.py --against COMMIT --json unchanged.json
 
 Compares, byte for byte: the adapter of a short training, its q8_0 GGUF and int8 ONNX exports, what ``sce score`` says
-of programs that people and models wrote, the rows of a bench without its timings, and every ``--help``. Paths and
-version strings are left out. Each side runs from its own folder, with the packages of this environment.
+of programs that people and models wrote, the rows of a bench without its timings, and every ``--help``. Paths
+are left out. Each side runs from its own folder, with the packages of this environment.
 """
 
 from __future__ import annotations

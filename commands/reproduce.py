@@ -333,7 +333,7 @@ def _say_cost(study: Study, jobs: int) -> None:
         days = sum(known) * len(study.seeds) / jobs / 86400
         say(
             f"trainings: about {days:.1f} days{where} for {len(study.seeds)} seeds if every completion has the maximum "
-            "length, without evaluations and running programs; estimated from its data sheet, not measured"
+            "length, without final evaluations and running programs; estimated from its data sheet, not measured"
         )
 
 

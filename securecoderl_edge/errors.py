@@ -30,6 +30,7 @@ class MissingExtra(SceError):
     Args:
         package: the import name that is missing.
         extra: the extra of this project that brings it.
+        note: ends the message.
     """
 
     def __init__(self, package: str, extra: str, note: str = "") -> None:

@@ -32,11 +32,11 @@ _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 @dataclass(frozen=True)
 class Finding:
-    """One issue that Bandit reports.
+    """One issue that a scanner, an analyzer of C or a sanitizer reports.
 
     Attributes:
-        test_id: Bandit's name of the check, such as ``B602``.
-        cwe: number in the Common Weakness Enumeration; 0 if Bandit gives none.
+        test_id: its name of the check, such as ``B602`` of Bandit.
+        cwe: number in the Common Weakness Enumeration; 0 if it gives none.
         severity: ``LOW``, ``MEDIUM`` or ``HIGH``.
         confidence: the same words.
         line: in the program, from 1.
@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Scan:
-    """All findings of one program; ``failed`` when Bandit could not finish."""
+    """All findings of one program; ``failed`` when a scanner could not finish."""
 
     findings: tuple[Finding, ...] = ()
     failed: bool = False

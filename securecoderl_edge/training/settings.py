@@ -78,7 +78,7 @@ class PhaseSettings:
     steps: int = setting(25, "Updates.", minimum=1)
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: ppo.learning_rate.", minimum=0)
     max_kl: float | None = setting(
-        None, "Stop the phase when mean KL to the SFT policy exceeds this (nats per completion).", minimum=0
+        None, "Stop the phase when mean KL to the reference exceeds this (nats per completion).", minimum=0
     )
     patience: int | None = setting(
         None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
@@ -165,7 +165,8 @@ class PpoSettings:
     clip_range: float = setting(0.2, "PPO clips the probability ratio of each token to 1 +- this.", minimum=0)
     kl_coefficient: float = setting(
         0.02,
-        "KL penalty coefficient (KL to the SFT policy), applied to the reward. 0: KL is computed for `max_kl` alone.",
+        "KL penalty coefficient, applied to the reward. The reference is the SFT policy, or the teacher of the last "
+        "`ssd`. 0: KL is computed for `max_kl` alone.",
         minimum=0,
     )
     discount: float = setting(1.0, "Discount factor gamma.", minimum=0, maximum=1)
@@ -311,7 +312,7 @@ class TrainSettings:
         return table
 
     def measures_kl(self, phase: str) -> bool:
-        """Whether updates of a phase compute the KL to the SFT policy: for the penalty, or for ``max_kl``."""
+        """Whether updates of a phase compute the KL to the reference: for the penalty, or for ``max_kl``."""
         table = self.phase(phase)
         return isinstance(table, PhaseSettings) and (self.ppo.kl_coefficient > 0 or table.max_kl is not None)
 

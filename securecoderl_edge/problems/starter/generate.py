@@ -39,9 +39,9 @@ def build_problem(
     """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
 
     All wordings are equally frequent unless ``wording_rarity`` is above 0 (see `choose_wording`). The example in the
-    statement is not one of the tests; with ``shows_a_test`` it replaces the last test as the first one. The tests have
-    at least three different outputs. In another language it is the same problem with solutions in that language, so its
-    tests are what the first solution in Python prints.
+    statement is not one of the tests; with ``shows_a_test`` it replaces the last test as the first one. Without, the
+    tests have at least three different outputs. In another language it is the same problem with solutions in that
+    language, so its tests are what the first solution in Python prints.
 
     Raises:
         ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).

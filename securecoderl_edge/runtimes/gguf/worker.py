@@ -1,6 +1,6 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
+Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
 ``generate`` (prompts, tasks, sampling, asked, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
 ``step`` and ``drop`` (keys), see `protocol.Batch`.
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, ``batch``
