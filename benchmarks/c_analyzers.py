@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from c_reward import cpu_seconds as cost
 from record import publish
+from reward_throughput import cpu_seconds as cost
 
 from securecoderl_edge.languages.toolchain import FLAGS
 from securecoderl_edge.problems.problem import Problem, Test

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shlex
 import statistics
 import subprocess
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from record import publish
-from reward_throughput import ticks
+from reward_throughput import cpu_seconds
 
 from securecoderl_edge.languages.toolchain import FLAGS, LIBRARIES, find_toolchain
 from securecoderl_edge.problems.problem import Problem, Test
@@ -133,13 +132,6 @@ def by_shell(folder: Path, program: str, options: str) -> None:
     runs = "; ".join(f"./solution < {number}.txt > {number}.out" for number in range(len(TESTS)))
     environment = {"PATH": os.environ["PATH"], "ASAN_OPTIONS": options}
     subprocess.run(["sh", "-c", f"{compile} && {{ {runs}; }}"], cwd=folder, env=environment, check=True)
-
-
-def cpu_seconds(scorer: Scorer) -> float:
-    """Of this process, of what it started and waited for, and of the sandbox."""
-    sandbox = sum(ticks(pid, 11, 15) for pid in scorer.pids())
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sandbox + sum(each.ru_utime + each.ru_stime for each in used)
 
 
 if __name__ == "__main__":

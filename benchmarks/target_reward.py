@@ -18,8 +18,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from c_reward import PROGRAMS, TESTS, cpu_seconds
+from c_reward import PROGRAMS, TESTS
 from record import publish
+from reward_throughput import cpu_seconds
 
 from securecoderl_edge.languages.targets import CORTEX_M3, find_target_toolchain
 from securecoderl_edge.problems.problem import Problem, Test
