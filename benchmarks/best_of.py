@@ -39,11 +39,12 @@ def chosen(rows: Sequence[Row], given: int | None) -> Row:
     def rank(row: Row) -> tuple[bool, float, float, float]:
         verdicts = row["verdicts"][:given] if given is not None else row["verdicts"]
         passed = sum(verdict == "pass" for verdict in verdicts)
-        is_accepted = row["stage"] > 0 and row["severity"] == 0 and passed == len(verdicts)
+        is_program = row["stage"] > 0 and bool(row["program"].strip())
+        is_accepted = is_program and row["severity"] == 0 and passed == len(verdicts)
         return (
             is_accepted,
             passed / max(1, len(verdicts)),
-            float(row["stage"] > 0) - row["severity"],
+            float(is_program) - row["severity"],
             row["mean_logprob"],
         )
 
