@@ -99,7 +99,7 @@ def write_gguf(
             writer.write_tensor_data(divisors)
     finally:
         writer.close()
-    parameters = sum(math.prod(sizes) for sizes in shape.tensors().values())
+    parameters = shape.parameters()
     return GgufSummary(
         tensor_types=dict(sorted(Counter(types.values()).items())),
         parameters=parameters,

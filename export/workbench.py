@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -94,8 +93,7 @@ class Workbench:
             types, _ = tensor_types(self.gguf_base)
             # llama.cpp also rounds what goes into quantized layers, to 8 bits.
             return self.gguf_base, next((kind for kind in ("f16", "bf16") if {*types} <= {"f32", kind}), "q8_0")
-        parameters = sum(math.prod(sizes) for sizes in read_architecture(self.base).tensors().values())
-        kind = "f32" if parameters <= _SMALL_MODEL else "f16"
+        kind = "f32" if read_architecture(self.base).parameters() <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"
         self.log("writing the base model, to verify the adapter ...")
         write_gguf(self.base, None, kind, path, out.stem, None, self.pre_tokenizer)

@@ -65,8 +65,7 @@ def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or package, extra, note) from None
     except ImportError as error:
-        reason = next(iter(str(error).strip().splitlines()), "")
-        raise SceError(f"{package} is installed but cannot be imported: {reason}") from None
+        raise SceError(f"{package} is installed but cannot be imported: {first_line(error)}") from None
 
 
 def first_line(error: BaseException) -> str:

@@ -86,7 +86,7 @@ def is_failure(error: BaseException) -> bool:
 
 def _refusal(error: BaseException) -> BaseException:
     if is_failure(error):
-        return SceError(f"the tokenizer fails ({next(iter(str(error).splitlines()), '')}); tokenizer.json is damaged")
+        return SceError(f"the tokenizer fails ({first_line(error)}); tokenizer.json is damaged")
     return error
 
 
