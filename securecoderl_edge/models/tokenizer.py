@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
-from securecoderl_edge.system.files import read_json_if_there
+from securecoderl_edge.system.files import read_json, read_json_if_there
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _NAMING_ENDS = ("config.json", "generation_config.json")
@@ -171,6 +171,10 @@ def _open(folder: Path, settings: dict[str, Any]) -> Any:
     if not path.is_file():
         raise SceError(f"{folder}: no tokenizer.json; download it from the source of the weights")
     try:
+        model = read_json(path)["model"]
+        if model.get("type") != "WordPiece" and model.get("continuing_subword_prefix"):
+            # tokenizers cuts parts of characters off merges without this prefix, and ends the process.
+            raise ValueError("continuing_subword_prefix is not supported")
         backend = Tokenizer.from_file(str(path))
         backend.no_truncation()
         backend.no_padding()

@@ -197,6 +197,15 @@ def test_a_tokenizer_that_panics_is_damaged(tmp_path: Path, part: dict[str, Any]
         read_tokenizer(tmp_path).decode(range(9))
 
 
+def test_a_prefix_at_which_tokenizers_would_end_the_process_is_refused(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, "qwen")
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    document["model"]["continuing_subword_prefix"] = " "
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    with pytest.raises(SceError, match="continuing_subword_prefix is not supported"):
+        read_tokenizer(tmp_path)
+
+
 def test_half_of_a_character_is_no_special_token(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, "qwen")
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "\\ud800"}')
