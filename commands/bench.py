@@ -111,9 +111,10 @@ def bench(
     summaries, comparisons, done = found.summaries, found.comparisons, list(found.done.values())
     document = json.dumps(found.record(), indent=1, allow_nan=False)
     if out is not None:
+        is_new = not (out / "bench.json").exists()
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
-        say(f"wrote the rows and bench.json to {out}")
+        say(f"wrote the rows and bench.json to {out}" + ("" if is_new else ", over an earlier bench.json"))
     if evalplus is not None:
         _write_samples(evalplus, found.problems, done)
     if output == "json":

@@ -168,7 +168,7 @@ def _facts(found: Stats, model: str | None) -> dict[str, str]:
         "duplicates": f"{found.equal_statements} statements repeat an earlier one; {_near(found)}",
         "constant output": (
             f"passes {found.constant_share:.1%} of the tests (mean over problems), at least half of them in {half} "
-            f"problems, all of them in {every}"
+            f"problems, all of two or more in {every}"
         ),
     }
     if found.lengths is not None:

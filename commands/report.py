@@ -38,6 +38,8 @@ def report(run: str | None, config: ReportConfig) -> None:
         if run is None:
             raise UsageError("no training run in runs/. Run: sce train")
         raise UsageError(f"unknown training run {run!r}. Give a run folder (with environment.json) or a name in runs/.")
+    if config.out and Path(config.out).suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"--out {config.out}: expected a name that ends in .html")
     page = render_report(found)
     target = Path(config.out) if config.out else found.path / "report.html"
     if not config.out and target.is_symlink():  # in a run that somebody else made, it can lead anywhere

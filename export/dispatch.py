@@ -13,7 +13,9 @@ from securecoderl_edge.export.onnx import BITS, PORTABLE_TYPES
 from securecoderl_edge.export.paths import check_name
 from securecoderl_edge.export.run import QUANTS, ExportResult, export_adapter, export_gguf, export_onnx
 from securecoderl_edge.export.workbench import Workbench
+from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.runs import latest_run, only_unfinished
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
@@ -51,7 +53,8 @@ def find_source(source: str | None) -> ModelSpec:
         source = str(run.path)
     spec = resolve_model(source)
     if spec.kind == "gguf" and spec.adapter is None and not manifest_path(Path(spec.source)).is_file():
-        return replace(spec, kind="hf")  # a base model, dequantized
+        style = read_header(Path(spec.source)).values.get(STYLE_KEY)
+        return replace(spec, kind="hf", prompt_style=style if style in STYLES else None)  # dequantized
     if spec.adapter is not None and spec.kind == "gguf":
         how = f"llama-cli -m {shlex.quote(spec.source)} --lora {shlex.quote(str(spec.adapter))}"
         raise UsageError(f"{source} is an exported adapter on its base already. llama.cpp runs it: {how}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import io
+import signal
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -98,6 +100,11 @@ def main(args: list[str] | None = None) -> Any:
     if not debug:
         # Deprecation warnings of libraries are for developers, not for users.
         warnings.simplefilter("ignore")
+    with suppress(ValueError):  # outside the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that temporary files are removed
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not every encoding has every character of our tables
+            stream.reconfigure(errors="backslashreplace")
     try:
         # Outside standalone mode click returns the code of `ctx.exit` instead of raising it.
         exit_code = sce.main(args=args, prog_name="sce", standalone_mode=False)

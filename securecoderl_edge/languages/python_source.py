@@ -200,6 +200,13 @@ def fault_of_assertion(text: str) -> str | None:
     return "test needs raises(CALL, ERROR) in its last assert, with the name of a class or a tuple of names"
 
 
+def only_compares(text: str) -> bool:
+    """Whether a text is nothing but expressions whose values are lost, such as ``f(1) == 2``."""
+    tree = parse(text)
+    lost = [isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call) for node in tree.body] if tree else []
+    return bool(lost) and all(lost)
+
+
 def is_literal(node: ast.expr) -> bool:
     """Whether `ast.literal_eval` reads it."""
     try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
-from securecoderl_edge.languages.python_source import fault_of_assertion
+from securecoderl_edge.languages.python_source import fault_of_assertion, only_compares
 from securecoderl_edge.languages.targets import NO_BUDGET, TARGETS, TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Kind, Problem, SecurityTest, Test, contains
 from securecoderl_edge.system.files import write_atomically
@@ -344,4 +344,6 @@ def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:
     for index, assertion in enumerate(assertions, 1):
         if not assertion.strip():
             raise ProblemError(f"assertion {index} is empty, so every program passes")
+        if "assert" not in assertion and only_compares(assertion):
+            raise ProblemError(f"assertion {index} asserts nothing. Write: assert {assertion.strip()[:80]}")
     return assertions

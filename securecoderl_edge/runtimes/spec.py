@@ -354,6 +354,10 @@ def _nothing_found(text: str) -> str:
     exports = [file for run in runs if (file := RUNS / run / "exports" / f"{Path(text).name}.gguf").is_file()]
     if exports:  # the label of this file in tables
         known = f"Did you mean {exports[0]}?"
+    if Path(f"{text}.gguf").is_file():
+        known = f"Did you mean {text}.gguf?"
+    if text.endswith(".gguf") or text.count("/") > 1:
+        return f"unknown model {text!r}: no such file or folder. {known}"
     return (
         f"unknown model {text!r}: expected a file, a folder, a run, {', '.join(PACKAGED)} or a Hugging Face repo id "
         f"(owner/name). {known}"

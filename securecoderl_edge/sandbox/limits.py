@@ -20,7 +20,7 @@ class Limits:
 
     Attributes:
         cpu_seconds: CPU time, so that a busy machine does not change a verdict.
-        wall_seconds: wall time; stops programs that sleep or wait.
+        wall_seconds: wall time without that in which it waits for a core; stops programs that sleep or wait.
         memory_mib: address space (``RLIMIT_AS``), including the 50 MiB of the interpreter; for programs in C, which
             reserve far more addresses, memory in use.
         output_bytes: the most that stdout, and separately stderr, may hold.

@@ -21,6 +21,7 @@ from securecoderl_edge.languages.targets import TARGETS, Footprint, find_target_
 from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
+from securecoderl_edge.sandbox.inside.supervision import LONGEST_WALL
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
@@ -123,6 +124,7 @@ class Worker:
     ) -> list[Execution]:
         """Run several tests; the first ones go with the program, in one message."""
         running = [Exchange(stdin, call, limits) for stdin, call in tests]
+        longest = len(running) * LONGEST_WALL * limits.wall_seconds
         try:
             files = [test.files() for test in running]
             words = [f"{test.prelude}:{len(own)}" for test, own in zip(running, files, strict=True)]
@@ -130,11 +132,11 @@ class Worker:
             attached = [source] if is_first else []
             attached += [each for own in files for each in own]
             self._send(" ".join([*head, str(int(is_last)), *words]), attached)
-            reply = self._receive(GRACE_SECONDS + BUILD_SECONDS + len(running) * limits.wall_seconds)
+            reply = self._receive(GRACE_SECONDS + BUILD_SECONDS + longest)
             kind, _, rest = reply.partition(" ")
             if kind in ("measured", "analyzed"):
                 self._keep(kind, rest)
-                kind, _, rest = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds).partition(" ")
+                kind, _, rest = self._receive(GRACE_SECONDS + longest).partition(" ")
             if kind == "gone":
                 if os.fstat(source).st_size == 0:  # the box empties it when it has compiled it
                     raise BoxLost(f"wait status {rest}", parses=True)

@@ -134,7 +134,8 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
         return ["silent: it prints nothing"]
     if verdict == "timeout":
         seconds = limits.cpu_seconds if execution.stopped_by == "cpu" else limits.wall_seconds
-        kind = "of CPU time" if execution.stopped_by == "cpu" else "of wall time (it may wait for more input)"
+        used = f"of wall time, in which it used {execution.cpu_seconds:.1f} s of CPU time"
+        kind = "of CPU time" if execution.stopped_by == "cpu" else used
         return [f"timeout: it was stopped after {seconds:g} s {kind}"]
     if verdict == "output_limit":
         return [f"output limit: it prints more than {limits.output_bytes} bytes"]

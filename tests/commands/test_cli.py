@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,14 @@ def test_help_names_every_command_and_exits_0() -> None:
     shown = run("--help")
     assert shown.returncode == 0
     assert all(f"\n  {name} " in shown.stdout for name in cli.COMMANDS)
+
+
+def test_characters_that_the_output_cannot_encode_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "statement": "≥", "tests": [{"input": "", "output": "1"}]}\n')
+    command = [sys.executable, "-m", "securecoderl_edge", "data", "show", "p.jsonl", "a"]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, env=environment)
+    assert (shown.returncode, b"\\u2265" in shown.stdout) == (0, True), shown.stderr
 
 
 def test_no_arguments_show_the_help() -> None:

@@ -21,6 +21,8 @@ from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.models import files
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, base_folder, gguf_file, lasting_name
 from securecoderl_edge.models.from_gguf import gguf_source
+from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.system.files import sha256_of
@@ -119,6 +121,13 @@ def test_a_run_and_its_base_are_evaluated_in_torch_and_the_file_in_llama_cpp(run
     words = ("bench", str(run), str(quantized), "--limit", "1", "--max-tokens", "4", "--threads", "1", "--json")
     assert len(json.loads(succeed(*words))["models"]) == 2
     assert resolve_model(f"{run}:base").label == "tiny"
+
+
+def test_an_export_of_a_file_keeps_the_prompt_style_that_it_names(tiny_model: Path, tmp_path: Path) -> None:
+    write_gguf(tiny_model, None, "f32", tmp_path / "of-a-policy.gguf", "m", "stdin")
+    succeed("export", "of-a-policy.gguf", "--quant", "q8_0", "--out", "again.gguf")
+    assert read_header(tmp_path / "again.gguf").values[STYLE_KEY] == "stdin"
+    assert json.loads((tmp_path / "again.gguf.manifest.json").read_text())["prompt_style"] == "stdin"
 
 
 def test_a_base_that_is_gone_is_named(run: Path, tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ def test_an_interrupted_run_goes_on_without_lost_or_doubled_rows(
     assert [(row["id"], row["sample"]) for row in rows("".join(again))] == [("a", 0), ("a", 1), ("b", 0), ("b", 7)]
 
 
-@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
     how: signal.Signals, status: int, problems: str, tmp_path: Path
 ) -> None:

@@ -276,6 +276,14 @@ def test_the_command_writes_into_the_run_or_where_it_is_told(
     assert (tmp_path / "here.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_file_that_is_no_page_is_not_overwritten(make_run: MakeRun, tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text("{}\n")
+    failed = report(str(make_run([update("sft", 1)]).path), "--out", str(problems)).exception
+    assert "expected a name that ends in .html" in str(failed)
+    assert problems.read_text() == "{}\n"
+
+
 def test_no_run_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "Run: sce train" in str(report().exception)

@@ -140,6 +140,13 @@ def test_a_malformed_security_test_is_refused(test: Any, message: str) -> None:
             problem_from_record({**CALL, "security_tests": wrong})
 
 
+def test_an_assertion_that_only_compares_is_refused() -> None:
+    with pytest.raises(ProblemError, match=r"assertion 2 asserts nothing\. Write: assert add\(1, 2\) == 4"):
+        problem_from_record({**CALL, "assertions": ["assert add(1, 2) == 3", "add(1, 2) == 4"]})
+    for fails in ("check(add)", "if add(1, 2) != 3: raise ValueError"):
+        assert problem_from_record({**CALL, "assertions": [fails]}).assertions == (fails,)
+
+
 @pytest.mark.parametrize(
     ("assertion", "message"),
     [

@@ -7,6 +7,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -188,6 +189,28 @@ def test_a_process_is_watched_with_and_without_a_descriptor_for_its_end(
         child.returncode = os.waitstatus_to_exitcode(int(status))
     assert (stopped_by, child.returncode) == (limit, ends_with)
     assert float(seconds) < 10
+
+
+@pytest.mark.parametrize(
+    ("part", "seconds", "limit"),
+    [
+        (0.0, 60, "wall"),  # it sleeps
+        (1.0, 60, "wall"),  # it has the whole core
+        (0.5, 3, "-"),  # it shares a core, and ends
+        (0.5, 60, "wall"),  # as long as it can
+    ],
+)
+def test_time_that_a_program_waits_for_a_core_does_not_count_up_to_a_bound(
+    part: float, seconds: float, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = time.monotonic()
+    monkeypatch.setattr(supervision, "cpu_seconds", lambda pid: part * (time.monotonic() - started))
+    ours, theirs = socket.socketpair()
+    sleep = [sys.executable, "-c", f"import time; time.sleep({seconds})"]
+    with ours, theirs, subprocess.Popen(sleep) as child:
+        status, stopped_by, _ = supervision.Supervisor(ours.fileno(), 90, 2, 1 << 30).wait(child.pid).split()
+        child.returncode = os.waitstatus_to_exitcode(int(status))
+    assert stopped_by == limit
 
 
 def test_the_macos_profile_denies_by_default_and_quotes_paths() -> None:

@@ -24,6 +24,9 @@ LOOK_SECONDS = 0.05
 # Without a descriptor that signals the end, check often at first: most tests take a few milliseconds.
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 1, 10
 MOST_THREADS = 256
+# Time in which a program waits for a core is not counted, up to this many times the wall limit in all. It waits if it
+# gets less than the whole core, but not nothing: a program that sleeps uses less than this part.
+LONGEST_WALL, SLEEPS_BELOW = 3, 0.02
 KIBIBYTE = 1 << 10
 
 
@@ -123,7 +126,8 @@ class Supervisor:
         self, pid: int, woken: list[tuple[int, int]], is_told: bool, releases: Releases | None
     ) -> tuple[int, str, Any]:
         """Until the child has ended, by itself or by us: its wait status, the limit, its resource usage."""
-        looked = started = time.monotonic() - self._first_wait / 1000
+        looked = started = before = time.monotonic() - self._first_wait / 1000
+        used = waited = 0.0
         pause = SHORTEST_WAIT_MS
         while True:
             for descriptor, _ in woken:
@@ -133,8 +137,12 @@ class Supervisor:
                 if releases is not None and descriptor == releases.ready and not releases.release():
                     self._forget(descriptor)
             now = time.monotonic()
-            cpu_left = self._cpu - cpu_seconds(pid)
-            wall_left = self._wall - (now - started)
+            gained, passed = cpu_seconds(pid) - used, now - before
+            if gained > SLEEPS_BELOW * passed:
+                waited += max(0.0, passed - gained)
+            used, before = used + gained, now
+            cpu_left = self._cpu - used
+            wall_left = self._wall - (now - started) + min(waited, (LONGEST_WALL - 1) * self._wall)
             stopped_by = "cpu" if cpu_left <= 0 else "wall" if wall_left <= 0 else "-"
             if stopped_by == "-" and now - looked >= self._look_seconds:
                 looked, stopped_by = now, _excess(pid, self._memory)
