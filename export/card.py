@@ -36,7 +36,6 @@ from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 
 _PROMPT = "{{ .Prompt }}"  # in Ollama's template language
-_PAPERS_TEMPLATE = f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{_PROMPT}\n\n{RESPONSE_HEADING}\n"
 _STOPS = {"stdin": PROBLEM_HEADING, "paper": INSTRUCTION_HEADING}
 # In each sidecar file, so that a file from elsewhere is not replaced.
 _WRITER = "# Written by sce export"
@@ -82,8 +81,7 @@ def write_modelfile(result: ExportResult, language: Language) -> Path | None:
         lines = [_MARK, f"FROM ./{name}"]
     style = manifest.prompt_style or ""
     if style in _STOPS:
-        template = _PAPERS_TEMPLATE if style == "paper" else format_statement(_PROMPT, language=language)
-        lines += [f'TEMPLATE """{template}"""', f'PARAMETER stop "{_STOPS[style]}"']
+        lines += [f'TEMPLATE """{_template(style, _PROMPT, language)}"""', f'PARAMETER stop "{_STOPS[style]}"']
     lines += ["PARAMETER temperature 0.7", "PARAMETER top_k 0", "PARAMETER top_p 1", ""]
     path = _modelfile_of(result.path)
     with write_atomically(path) as out:
@@ -119,16 +117,16 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     original = gguf_file(spec.source)
     kind = "LoRA adapter" if isinstance(manifest, AdapterManifest) else "model"
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
-    noun = LANGUAGES[spec.language()].noun
+    language = LANGUAGES[spec.language()]
     lines = [
         f"# {result.path.name}",
         "",
-        f"A {kind} that writes {noun} programs, exported by securecoderl-edge.",
+        f"A {kind} that writes {language.noun} programs, exported by securecoderl-edge.",
         "",
         "## Model",
         "",
         f"* Base model: {Path(spec.source).name or spec.source}; license: {license_of(base)}",
-        *(f"* {fact}" for fact in (*_quantized_base(base), *_facts(manifest))),
+        *(f"* {fact}" for fact in (*_quantized_base(base), *_facts(manifest, language))),
     ]
     run = run_of(spec.adapter) if spec.adapter else None
     if run is not None:
@@ -219,7 +217,13 @@ def how_to_run(result: ExportResult, language: str, folder: Path = Path(), gguf_
     ]
 
 
-def _facts(manifest: Manifest) -> list[str]:
+def _template(style: str, task: str, language: Language) -> str:
+    if style == "paper":
+        return f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{task}\n\n{RESPONSE_HEADING}\n"
+    return format_statement(task, language=language)
+
+
+def _facts(manifest: Manifest, language: Language) -> list[str]:
     facts = []
     if isinstance(manifest, OnnxManifest):
         hashes = ", ".join(f"{name} sha256 {digest}" for name, digest in manifest.files.items() if "onnx" in name)
@@ -246,6 +250,8 @@ def _facts(manifest: Manifest) -> list[str]:
         facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} tensors in {manifest.quant}")
     if manifest.prompt_style:
         facts.append(f"Prompt style: {manifest.prompt_style}; other prompt formats give worse results")
+    if manifest.prompt_style in _STOPS:
+        facts.append(f"Prompt, with escapes: `{json.dumps(_template(manifest.prompt_style, 'TASK', language))}`")
     return facts
 
 
