@@ -207,6 +207,14 @@ def only_compares(text: str) -> bool:
     return bool(lost) and all(lost)
 
 
+def compared_value(assertion: str) -> str | None:
+    """The expression X of ``assert X == Y``; None for other assertions."""
+    match parse(assertion):
+        case ast.Module(body=[ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()]))]):
+            return ast.unparse(left)
+    return None
+
+
 def is_literal(node: ast.expr) -> bool:
     """Whether `ast.literal_eval` reads it."""
     try:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
+from securecoderl_edge.languages.python_source import compared_value
 from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 from securecoderl_edge.problems.problem import NO_TEST, Problem, compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
@@ -88,13 +89,27 @@ def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     if score.parses and failed is None:
         return []
     if problem.kind == "call" and score.parses:
-        return [f"{score.verdicts[failed or 0]}: {problem.assertions[failed or 0]}"]
+        verdict, assertion = score.verdicts[failed or 0], problem.assertions[failed or 0]
+        return [f"{verdict}: {assertion}", *_about_call(scorer, problem, score.program, verdict, assertion)]
     test = problem.tests[failed] if failed is not None and problem.tests else NO_TEST
     alone = replace(problem, kind="stdin", tests=(test,), assertions=(), security_tests=())
     result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
     limits, language = scorer.limits_of(alone), LANGUAGES[problem.language]
     return [*where, *_about_test(result, run, test.output, limits, language, problem.target, problem.budget)]
+
+
+def _about_call(scorer: Scorer, problem: Problem, program: str, verdict: str, assertion: str) -> list[str]:
+    """Find out, as lines, what an assertion gets, or how it crashes, by running a program that ends in it."""
+    if verdict not in ("wrong", "crash") or "__main__" in program:
+        return []
+    value = compared_value(assertion) if verdict == "wrong" else None
+    alone = replace(problem, kind="stdin", tests=(NO_TEST,), assertions=(), security_tests=())
+    _, run = scorer.inspect(alone, f"{program}\n\n{f'print(repr({value}))' if value else assertion}\n")
+    if not run.parses:
+        return [f"  {run.error}"]
+    printed = run.executions[0].stdout.splitlines()
+    return [f"  {value} is {_quoted(printed[-1])}"] if value and printed else _stderr_lines(run.executions[0])
 
 
 def about_security(score: Score) -> list[str]:

@@ -34,10 +34,19 @@ def test_a_problem_whose_solution_passes_all_tests_passes(scorer: Scorer) -> Non
     assert counts(check(scorer, RIGHT)) == (1, 1, 1, 0)
 
 
-@pytest.mark.parametrize("program", ["print 4", "def f(n): return n", "def f(n): raise ValueError"])
-def test_a_failing_solution_of_a_call_problem_is_explained(scorer: Scorer, program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "last"),
+    [
+        ("print 4", "SyntaxError"),
+        ("def f(n): return [n]", "  f(2) is [2]"),
+        ("def f(n): raise ValueError(n)", "ValueError: 2"),
+        ("def g(n): return 4", "NameError: name 'f' is not defined"),
+        ("def f(n): return 3\nif __name__ == '__main__': input()", "wrong: assert f(2) == 4"),
+    ],
+)
+def test_a_failing_solution_of_a_call_problem_is_explained(scorer: Scorer, program: str, last: str) -> None:
     asked = Problem("f", "Double.", "call", entry_point="f", assertions=("assert f(2) == 4",))
-    assert about_failure(scorer, asked, scorer.score(asked, program))
+    assert last in about_failure(scorer, asked, scorer.score(asked, program))[-1]
 
 
 def test_a_problem_without_tests_is_refused(scorer: Scorer) -> None:
