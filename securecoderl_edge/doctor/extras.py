@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, metadata, requires
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from securecoderl_edge.doctor.findings import Check, Section, State
+from securecoderl_edge.doctor.findings import Section, State
 from securecoderl_edge.errors import install_command
 from securecoderl_edge.system.machine import installed
 
@@ -20,10 +20,10 @@ NOTES = {
 
 def examine_extras() -> Section:
     """Base and extras: the version of each package, or that it is missing or outside the required range."""
-    section = Section({})
+    section = Section("extras", {})
     needed = requirements()
     if not needed:
-        section.findings.append(Check("extras", "base", "note", "unknown: the project is not installed"))
+        section.add("base", "note", "unknown: the project is not installed")
     for extra, asked in needed.items():
         versions = installed(each.name for each in asked)
         found = {each.name: versions.get(each.name) for each in asked}
@@ -38,7 +38,7 @@ def examine_extras() -> Section:
         shown = ", ".join(f"{name} {version or 'is missing'}" for name, version in found.items())
         wanted = f"; required: {', '.join(unfit)}" if unfit and not missing else ""
         step = "" if state == "ok" else install_command("" if extra == "base" else extra) + NOTES.get(extra, "")
-        section.findings.append(Check("extras", extra, state, shown + wanted, step))
+        section.add(extra, state, shown + wanted, step)
     return section
 
 

@@ -30,8 +30,13 @@ class Check:
 class Section:
     """One group, filled while it is looked at: its facts as JSON values, and what they mean."""
 
+    group: str
     facts: dict[str, Any]
     findings: list[Check] = field(default_factory=list)
+
+    def add(self, name: str, state: State, found: str, next_step: str = "") -> None:
+        """Append a `Check`."""
+        self.findings.append(Check(self.group, name, state, found, next_step))
 
 
 def gibibytes(size: int) -> str:

@@ -6,7 +6,7 @@ import platform
 import sys
 
 from securecoderl_edge import __version__
-from securecoderl_edge.doctor.findings import Check, Section, State, gibibytes
+from securecoderl_edge.doctor.findings import Section, State, gibibytes
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_flags, describe_machine
@@ -30,10 +30,8 @@ def examine_host() -> Section:
         "available_memory_bytes": available_memory_bytes(),
         "default_workers": default_workers(Limits()),
     }
-    section = Section(facts)
-
-    def add(name: str, state: State, found: str, next_step: str = "") -> None:
-        section.findings.append(Check("machine", name, state, found, next_step))
+    section = Section("machine", facts)
+    add = section.add
 
     oldest = ".".join(map(str, OLDEST_PYTHON))
     if sys.version_info >= OLDEST_PYTHON:

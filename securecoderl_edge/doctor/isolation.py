@@ -32,13 +32,13 @@ _SECCOMP_FILTERED = "2"  # /proc/PID/status
 
 def examine_sandbox(choice: str = "auto") -> Section:
     """Choose the level as `sce` does, check its layers, and run the self-test."""
-    section = Section({"level": None, "layers": {}, "self_test": None})
+    section = Section("sandbox", {"level": None, "layers": {}, "self_test": None})
     try:
         level = choose_level(choice)
     except SceError as error:
         return _failed(section, "level", error, _ELSEWHERE if choice == "auto" else "")
     state: State = "ok" if level == "full" else "note"
-    section.findings.append(Check("sandbox", "level", state, f"{level}: {LEVELS[level]}"))
+    section.add("level", state, f"{level}: {LEVELS[level]}")
     section.facts["level"] = level
     try:
         test = run_selftest(choice)
@@ -47,7 +47,8 @@ def examine_sandbox(choice: str = "auto") -> Section:
     if sys.platform == "linux":
         layers = _layers(level, test.status)
         section.facts["layers"] = {name: shown for name, _, shown in layers}
-        section.findings += [Check("sandbox", name, state, shown) for name, state, shown in layers]
+        for layer in layers:
+            section.add(*layer)
     section.facts["self_test"] = _record(test)
     section.findings += _judge(test)
     section.facts["c"], finding = _c_programs(choice)
@@ -98,7 +99,7 @@ def _c_programs(choice: str) -> tuple[dict[str, Any], Check]:
 def _failed(section: Section, name: str, error: Exception, step: str) -> Section:
     why = str(error).removesuffix(f"; {OFF_HINT}")  # which points here
     section.facts["error"] = why
-    section.findings.append(Check("sandbox", name, "bad", why, step))
+    section.add(name, "bad", why, step)
     return section
 
 

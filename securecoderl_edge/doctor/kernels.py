@@ -12,7 +12,7 @@ import tempfile
 from typing import Any
 
 from securecoderl_edge.doctor.extras import NOTES
-from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Section, State
 from securecoderl_edge.errors import install_command
 from securecoderl_edge.system.processes import Answers, ask
 
@@ -27,10 +27,8 @@ _REBUILD = "rebuild it on this machine: pip install --force-reinstall --no-deps 
 
 def examine_llama_cpp() -> Section:
     """Build facts, and each quantized type decoded with llama.cpp's own settings and with those of `sce`."""
-    section = Section({"installed": False})
-
-    def add(name: str, state: State, found: str, next_step: str = "") -> None:
-        section.findings.append(Check("llama_cpp", name, state, found, next_step))
+    section = Section("llama_cpp", {"installed": False})
+    add = section.add
 
     step = install_command("gguf") + NOTES["gguf"]
     if importlib.util.find_spec("llama_cpp") is None:

@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, gibibytes
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Section, State, gibibytes
 from securecoderl_edge.errors import install_command
 from securecoderl_edge.models.architecture import architecture_of, read_architecture
 from securecoderl_edge.models.files import base_folder
@@ -23,10 +23,8 @@ _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb"
 
 def examine_torch() -> Section:
     """Report the build of torch, the CPU and the GPUs, as a separate process finds them."""
-    section = Section({"installed": False})
-
-    def add(name: str, state: State, found: str, next_step: str = "") -> None:
-        section.findings.append(Check("torch", name, state, found, next_step))
+    section = Section("torch", {"installed": False})
+    add = section.add
 
     if importlib.util.find_spec("torch") is None:
         add("torch", "missing", "not installed: needed for training and export", install_command("train"))

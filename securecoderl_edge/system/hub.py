@@ -84,7 +84,7 @@ def download_model(name: str, patterns: Sequence[str], download: bool = True) ->
         if not download:
             raise UsageError(f"{name} is not downloaded yet; sce bench {name} and sce train download it") from None
         raise SceError(
-            f"cannot download {name} from the Hugging Face Hub ({first_line(error)}); give a local folder instead"
+            f"cannot download {name} from the Hugging Face Hub ({first_line(error)}). No such folder here"
         ) from None
 
 

@@ -385,7 +385,7 @@ def test_the_report_is_aligned_and_what_others_wrote_cannot_steer_the_terminal(m
         Check("torch", "build", "ok", "1.0"),
         Check("torch", "a GPU", "bad", "evil \x1b]0;x\x07", "replace it"),
     ]
-    monkeypatch.setattr("securecoderl_edge.doctor.examine", lambda _: Report({"torch": Section({}, findings)}))
+    monkeypatch.setattr("securecoderl_edge.doctor.examine", lambda _: Report({"torch": Section("torch", {}, findings)}))
     result = doctor()
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
