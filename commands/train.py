@@ -73,11 +73,6 @@ def train(
     Without arguments it trains the built-in model nano on built-in problems, in about three minutes on two CPU cores.
     The result is a LoRA adapter. The same command again resumes an interrupted run. Flags override the recipe.
     """
-    from securecoderl_edge.models.packages import require_torch
-
-    require_torch()
-    from securecoderl_edge.training.parallel import is_first_process
-
     if gpu is not None and not dry_run:
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
     settings = resolve(recipe, overrides, given)
@@ -86,13 +81,19 @@ def train(
     if max_steps:
         settings = cap_steps(settings, max_steps)
         check_ppo(settings)
+    if not dry_run:
+        check_exists(settings.problems)
+    from securecoderl_edge.models.packages import require_torch
+
+    require_torch()  # takes seconds, so mistakes are told before
+    from securecoderl_edge.training.parallel import is_first_process
+
     folder = out or default_folder(recipe)
     if dry_run:
         from securecoderl_edge.training.plan import make_plan
 
         _print_plan(make_plan(settings, Run(folder), None if gpu is None else GPUS[gpu], say))
         return
-    check_exists(settings.problems)
     if is_first_process():
         warn_of_level(settings.reward.sandbox)
     steps = phase_steps(settings)
