@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import duration, say, track, warn_of_level
+from securecoderl_edge.commands.console import duration, refuse_to_overwrite, say, track, warn_of_level
 from securecoderl_edge.commands.options import ENGINE_HELP, ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import (
@@ -100,6 +100,7 @@ def bench(
 
     if plot is not None:
         check_plot_path(plot)
+        refuse_to_overwrite(plot, force=True)
     if is_comparing and output == "csv" and out is None:
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
     if is_merging:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.text import escape_controls
 
 
@@ -63,15 +63,18 @@ def warn_of_level(sandbox: str) -> None:
 
 
 def refuse_to_overwrite(out: Path, force: bool, *sources: str | Path) -> None:
-    """Refuse to overwrite a file without ``--force``, and one of ``sources`` in any case.
+    """Refuse to overwrite a file without ``--force``, and one of ``sources`` in any case, before any work is done.
 
     Raises:
         UsageError: it exists.
+        SceError: it cannot be written.
     """
     if any(out.exists() and Path(source).exists() and out.samefile(source) for source in sources):
         raise UsageError(f"{out} is also an input file. Choose another output file.")
     if out.exists() and not force:
         raise UsageError(f"{out} exists. Overwrite it with --force, or choose another file.")
+    if not os.access(next(folder for folder in out.absolute().parents if folder.exists()), os.W_OK):
+        raise SceError(f"cannot write {out}: its folder is not writable")
 
 
 class _Tracker:

@@ -98,7 +98,8 @@ def train(
     from securecoderl_edge.training.train import train as run_training
 
     folder = default_folder(recipe) if out is None else Path(out)
-    return run_training(resolve(recipe, tuple(settings), overrides), folder, resume=resume, log=log)
+    given = (settings,) if isinstance(settings, str) else tuple(settings)
+    return run_training(resolve(recipe, given, overrides), folder, resume=resume, log=log)
 
 
 def export(

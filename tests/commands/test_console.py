@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from securecoderl_edge.commands import console
+from securecoderl_edge.errors import SceError
+
+
+def test_a_folder_that_is_not_writable_is_told_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "new" / "x.jsonl"
+    console.refuse_to_overwrite(out, False)
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)  # root may write everywhere
+    with pytest.raises(SceError, match="its folder is not writable"):
+        console.refuse_to_overwrite(out, False)
 
 
 @pytest.mark.parametrize(
