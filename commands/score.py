@@ -286,6 +286,8 @@ def _budget(language: Language, config: ScoreConfig) -> TargetBudget:
 
 
 def _read_program(path: Path, language: Language) -> str:
+    if path.suffix == ".ipynb":
+        raise UsageError(f"{path}: a notebook, not a program. Convert it with: jupyter nbconvert --to script")
     try:
         # In Python, a comment can name another encoding.
         with tokenize.open(path) if language == PYTHON else path.open(encoding="utf-8") as file:
@@ -320,4 +322,6 @@ def _text_of(option: str, value: str) -> str:
         raise not_utf8(f"{option} {value}", error) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {value}: cannot be read ({error})") from None
+    if value.endswith((".txt", ".in", ".out")):
+        say(f"{option} {value}: no such file, so it is taken as the text")
     return unescaped(value)

@@ -355,6 +355,15 @@ def test_input_and_expected_output_may_be_files(tmp_path: Path) -> None:
     assert score(names[0], "--input", f"@{names[1]}", "--expect", f"@{names[2]}").exit_code == 0
 
 
+def test_a_mistyped_file_name_is_told_and_a_notebook_is_no_program(tmp_path: Path) -> None:
+    program = tmp_path / "solution.py"
+    program.write_text("print(1)\n")
+    told = score(str(program), "--expect", "outt.txt")
+    assert (told.exit_code, "--expect outt.txt: no such file, so it is taken as the text" in told.stderr) == (1, True)
+    program.rename(tmp_path / "book.ipynb")
+    assert "a notebook, not a program" in str(score(str(tmp_path / "book.ipynb")).exception)
+
+
 def test_files_are_utf_8_with_or_without_its_mark(tmp_path: Path) -> None:
     program, expected = tmp_path / "program.py", tmp_path / "out.txt"
     program.write_text(RIGHT, encoding="utf-8-sig")
@@ -478,3 +487,6 @@ def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(
     (tmp_path / "notes.txt").write_text("no Python")
     git("add", "notes.txt")
     assert git("commit", "-q", "-m", "y").returncode == 0
+    (tmp_path / "link.py").symlink_to("nowhere.py")
+    git("add", "link.py")
+    assert git("commit", "-q", "-m", "z").returncode == 0
