@@ -9,7 +9,6 @@ if both rates are within three standard errors of each other, with every program
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 import sys
@@ -22,6 +21,7 @@ from study import REMOVED_ARMS, STUDIES, say
 
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.steps import run_study
+from securecoderl_edge.system.files import read_json
 
 RATES = {"all_tests_rate": "all_tests_by_seed", "syntax_rate": "syntax_by_seed"}
 RECORDS = Path(__file__).resolve().parent / "results"
@@ -33,20 +33,13 @@ def policies(record: dict[str, Any], arm: str) -> dict[str, dict[str, Any]]:
     return {result["split"]: result for result in results if result["model"] == "policy"}
 
 
-def recorded(study_name: str) -> dict[str, Any]:
-    """The committed record of a study."""
-    record: dict[str, Any] = json.loads((RECORDS / f"study-{study_name}.json").read_text(encoding="utf-8"))
-    return record
-
-
-def rerun(study_name: str, arm: str, seed: int, runs: Path) -> list[dict[str, Any]]:
-    """Run a row and set each of its rates beside those of the record."""
+def rerun(study_name: str, record: dict[str, Any], arm: str, seed: int, runs: Path) -> list[dict[str, Any]]:
+    """Run a row and set each of its rates beside those of the committed record."""
     study = STUDIES[study_name](runs)
     arms = tuple(each for each in study.arms if each.name == arm)
     study = replace(study, arms=arms, comparisons=(), seeds=(seed,))
     run_study(study, 1, say)
     again = policies(study_record(study, 1), arm)
-    record = recorded(study_name)
     place = next(each["seeds"] for each in record["arms"] if each["name"] == arm).index(seed)
     rows = []
     for split, before in policies(record, arm).items():
@@ -73,10 +66,11 @@ def main() -> None:
     arguments = parser.parse_args()
     found: list[dict[str, Any]] = []
     for name in arguments.studies:
-        arms = [arm for arm in recorded(name)["arms"] if arm["name"] not in REMOVED_ARMS]
+        record = read_json(RECORDS / f"study-{name}.json")
+        arms = [arm for arm in record["arms"] if arm["name"] not in REMOVED_ARMS]
         every = [(arm["name"], seed) for arm in arms for seed in arm["seeds"]]
         for arm, seed in random.Random(f"{arguments.seed} {name}").sample(every, arguments.rows):
-            found += rerun(name, arm, seed, arguments.runs)
+            found += rerun(name, record, arm, seed, arguments.runs)
             publish({"rows": found}, arguments.json, shown={"rows": len(found), "last": found[-1]})
     if not all(row["agrees"] for row in found):
         sys.exit(1)

@@ -94,15 +94,13 @@ class Int8Weight:
     def product(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
         """``inputs`` (..., in) times the weight, plus ``bias``; the weight is expanded a part at a time."""
         output = inputs.new_empty((*inputs.shape[:-1], len(self.codes)))
-        is_half = inputs.dtype == torch.float16
         for start in range(0, len(self.codes), _PRODUCT_ROWS):
             rows = slice(start, start + _PRODUCT_ROWS)
             codes, scale = self.codes[rows], self.scale[rows]
-            # Products with the codes are up to 127 times too large, which float16 cannot hold.
-            part = functional.linear(
-                inputs, _expand(codes, scale, torch.float16) if is_half else codes.to(inputs.dtype)
-            )
-            output[..., rows] = part if is_half else part.mul_(scale.to(inputs.dtype))
+            if inputs.dtype == torch.float16:  # products with the codes would overflow
+                output[..., rows] = functional.linear(inputs, _expand(codes, scale, inputs.dtype))
+            else:
+                output[..., rows] = functional.linear(inputs, codes.to(inputs.dtype)).mul_(scale.to(inputs.dtype))
         return output if bias is None else output.add_(bias)
 
 
