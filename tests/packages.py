@@ -27,7 +27,7 @@ BASE = (
     ("score", "double.py", "--input", "21", "--expect", "42"),
     ("data", "stats", "starter:eval"),
     ("data", "stats", "mbpp:train"),
-    ("data", "split", "problems.jsonl", "--eval", "1"),
+    ("data", "split", "starter:eval", "--eval", "1"),
 )
 TRAIN = (
     ("train", "--max-steps", "1", "--set", "selection.problems=0", "--out", "runs/x"),
