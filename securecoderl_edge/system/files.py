@@ -34,8 +34,8 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
         replace_folder: also replace a folder at ``path``, once the new one is on disk.
 
     Raises:
-        SceError: the system refuses to create, write or rename the file (no space, no permission), or
-            ``path`` is a device, a pipe or a socket.
+        SceError: the system refuses to create, write or rename the file (no space, no permission), or another that
+            the block opens; or ``path`` is a device, a pipe or a socket.
     """
     target = Path(os.path.realpath(path))
     if not target.name:
@@ -45,7 +45,12 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
         if target.exists() and not target.is_file() and not target.is_dir():
             raise SceError(f"cannot write {path}: not a regular file")
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
+        try:
+            yield temporary
+        except OSError as error:
+            if error.filename is None or temporary.name in str(error.filename):
+                raise
+            raise SceError(f"{error.filename}: {error.strerror}") from error  # another file, that the block reads
         # On disk before it gets its name: after a power cut the name must not refer to a partial file.
         for written in [*temporary.rglob("*"), temporary]:
             sync(written)

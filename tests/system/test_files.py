@@ -156,6 +156,13 @@ def test_a_block_that_wrote_nothing_is_a_sentence(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_an_error_of_another_file_names_that_file(tmp_path: Path) -> None:
+    missing = tmp_path / "source"
+    with pytest.raises(SceError, match=f"^{missing}: No such file"), temporary_beside(tmp_path / "file") as temporary:
+        temporary.write_bytes(missing.read_bytes())
+    assert names(tmp_path) == []
+
+
 def test_a_folder_can_be_put_in_place_or_is_cleared_away(tmp_path: Path) -> None:
     def make_folder(path: Path, failure: Exception | None = None) -> None:
         with temporary_beside(path) as temporary:
