@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise, takewhile
@@ -146,15 +147,12 @@ def _container_memory() -> list[tuple[int, int]]:
     """
     found = [(sys.maxsize, 0)]
     for folder, limit, used in _memory_groups():
-        try:
+        cached = 0
+        with suppress(OSError, ValueError):
             stat = dict(line.split(maxsplit=1) for line in (folder / "memory.stat").read_text().splitlines())
             cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
-        except (OSError, ValueError):
-            cached = 0
-        try:
+        with suppress(OSError, ValueError):  # not that version; "max" is no limit
             found.append((int((folder / limit).read_text()), max(0, int((folder / used).read_text()) - cached)))
-        except (OSError, ValueError):  # not that version; "max" is no limit
-            continue
     return found
 
 
@@ -187,10 +185,8 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
     """Versions of those packages that are installed."""
     found = {}
     for package in packages:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found
 
 
@@ -199,13 +195,10 @@ def peak_rss_bytes() -> int:
 
     From /proc if it exists: a child's getrusage begins with the peak of its parent.
     """
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            for line in status:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
