@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,17 +100,11 @@ class SecurityScanner:
             raise
         if answer is not None:
             return answer, False
-        is_over = self._has_ended(process)
-        self._stop()
-        return None, is_over and process.returncode != -signal.SIGPROF
-
-    @staticmethod
-    def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)  # its output has ended, or it is silent
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        returncode = process.returncode
+        self._stop()
+        return None, returncode not in (None, -signal.SIGPROF)
 
     def pids(self) -> list[int]:
         """Process id of the worker, if one is running."""
@@ -151,11 +146,9 @@ class SecurityScanner:
     @staticmethod
     def _send(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
         assert process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # it died; the answer will be missing
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died; the answer will be missing
 
     @staticmethod
     def _receive(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any] | None:
