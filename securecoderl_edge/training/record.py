@@ -81,8 +81,8 @@ def prepare_folder(
     if config.is_file() and not any((run.path / name).exists() for name in ("phases", "policy", "metrics.jsonl")):
         # The run was rejected before it started (too little memory, for example), so new settings replace the old ones.
         config.unlink()
-    if config.is_file():
-        before = read_toml(config)
+    before = read_toml(config) if config.is_file() else None
+    if before is not None:
         changed = differences(without_changeable(before), without_changeable(table))
         if changed:
             ways = "" if run.policy.exists() else f"resume it with: {run.command}; or "
@@ -101,39 +101,32 @@ def prepare_folder(
         if run.policy.exists():
             return
         record["sessions"] = [*record.get("sessions", ()), _session(processes)]
-        _write_environment(run, record)
-        if before != table:
-            with write_atomically(config) as out:
-                out.write(to_toml(table))
-        return
-    environment = {
-        "base_model": lasting_name(settings.model),
-        **inputs,
-        "languages": sorted(languages),
-        "machine": describe_machine(),
-        "device": torch.cuda.get_device_name() if compute.is_accelerator else "cpu",
-        "base_precision": compute.base_precision,
-        "products": str(compute.products),
-        "rollout_dtype": str(compute.rollout_dtype),
-        "seed": settings.seed,
-        "sandbox": describe_levels(settings.reward.sandbox),
-        "started": time.strftime(_TIME_FORMAT),
-        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
-        "sessions": [_session(processes)],
-    }
-    _write_environment(run, environment)
-    with write_atomically(config) as out:
-        out.write(to_toml(table))
+    else:
+        record = {
+            "base_model": lasting_name(settings.model),
+            **inputs,
+            "languages": sorted(languages),
+            "machine": describe_machine(),
+            "device": torch.cuda.get_device_name() if compute.is_accelerator else "cpu",
+            "base_precision": compute.base_precision,
+            "products": str(compute.products),
+            "rollout_dtype": str(compute.rollout_dtype),
+            "seed": settings.seed,
+            "sandbox": describe_levels(settings.reward.sandbox),
+            "started": time.strftime(_TIME_FORMAT),
+            "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+            "sessions": [_session(processes)],
+        }
+    with write_atomically(run.path / ENVIRONMENT) as out:
+        out.write(json.dumps(record, indent=1) + "\n")
+    if before != table:
+        with write_atomically(config) as out:
+            out.write(to_toml(table))
 
 
 def _session(processes: int) -> dict[str, Any]:
     """What may change when a run is resumed: results are equal up to rounding."""
     return {"started": time.strftime(_TIME_FORMAT), "processes": processes, "threads": torch.get_num_threads()}
-
-
-def _write_environment(run: Run, environment: Mapping[str, Any]) -> None:
-    with write_atomically(run.path / ENVIRONMENT) as out:
-        out.write(json.dumps(environment, indent=1) + "\n")
 
 
 def check_equal(settings: TrainSettings, inputs: Mapping[str, str], team: Team) -> None:
