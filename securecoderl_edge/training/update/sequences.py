@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.transformer import (
@@ -215,10 +216,6 @@ def _places(lengths: Sequence[int], tokens: Tensor) -> Tensor:
 
 def _padded(sequences: Sequence[Sequence[int]], padding: int = 0) -> tuple[Tensor, Tensor]:
     """Right-padded token ids and the mask that is 1.0 on them."""
-    width = max(map(len, sequences))
-    tokens = torch.full((len(sequences), width), padding, dtype=torch.long)
-    mask = torch.zeros(len(sequences), width)
-    for row, sequence in enumerate(sequences):
-        tokens[row, : len(sequence)] = torch.tensor(list(sequence))
-        mask[row, : len(sequence)] = 1.0
-    return tokens, mask
+    rows = [torch.tensor(sequence, dtype=torch.long) for sequence in sequences]
+    tokens = pad_sequence(rows, batch_first=True, padding_value=padding)
+    return tokens, pad_sequence([torch.ones(len(row)) for row in rows], batch_first=True)
