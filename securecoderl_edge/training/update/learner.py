@@ -228,13 +228,10 @@ def memory_for(what: str, setting: str, plan: MemoryPlan | None = None) -> Itera
     """
     try:
         yield
-    except torch.OutOfMemoryError:
-        pass
-    except RuntimeError as error:
-        if not any(words in str(error) for words in _NO_MEMORY):
-            raise
-    else:
         return
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+            raise
     planned = ""
     if plan is not None:
         lines = {**plan.always, **(plan.sampling if what == "sampling" else plan.update)}
