@@ -82,10 +82,8 @@ def form_of(path: Path) -> Form:
     try:
         with open_records(path) as file:
             head = file.read(_PIECE)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise SceError(f"{path}: {error}") from None
-    except OSError as error:
-        raise SceError(f"{path}: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
