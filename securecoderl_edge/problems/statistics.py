@@ -74,8 +74,7 @@ def compute_stats(problems: Sequence[Problem], lengths: Lengths | None = None) -
     from securecoderl_edge.problems.near_duplicates import clusters, statement_hash
 
     groups = clusters(problems)
-    constants = [constant_passes(problem) for problem in problems]
-    counted = list(zip(constants, problems, strict=True))
+    counted = [(constant_passes(problem), problem) for problem in problems]
     return Stats(
         problems=len(problems),
         kinds=_counts(problem.kind for problem in problems),

@@ -66,8 +66,7 @@ def problem_from(
     if not is_function_name(function) or not cwe.isdecimal():
         raise ProblemError('"function_name" or "CWE_ID" is missing')
     identifier = f"{SOURCE}/{given_id(record, ('index', 'id')) or name}"
-    packages = texts(record, "install_requires")
-    if packages:
+    if texts(record, "install_requires"):
         raise DropRecord("needs packages")
     if not text(tests, "testcases").strip():
         raise DropRecord("no tests")
