@@ -57,9 +57,7 @@ class Exchange:
         returncode = exit_code(status)
         if limit_hit not in STOPPED_BY:
             raise WorkerLost(f"invalid reply: {limit_hit[:40]!r}")
-        stopped_by = STOPPED_BY[limit_hit]
-        if not stopped_by:
-            stopped_by = _ENDS.get(returncode, "")
+        stopped_by = STOPPED_BY[limit_hit] or _ENDS.get(returncode, "")
         if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
             stopped_by = "output"
         tail = max(0, os.fstat(stderr).st_size - STDERR_TAIL_BYTES)
