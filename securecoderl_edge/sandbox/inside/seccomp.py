@@ -135,9 +135,8 @@ def program_filter(pid: int, machine: str | None = None, may_open: bool = True) 
     """
     machine = machine or platform.machine()
     numbers = _numbers(machine, INSPECTED, SUPERVISING)
-    refuse = _refuse(errno.EPERM)
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
-    rules += _if_any([numbers[name] for name in SUPERVISING if name in numbers], [refuse])
+    rules += _if_any([numbers[name] for name in SUPERVISING if name in numbers], [_refuse(errno.EPERM)])
     if not may_open:
         rules += _if_any([numbers[name] for name in OPENING if name in numbers], [_refuse(errno.EACCES)])
     return _assemble([*rules, *_alone(pid, numbers), _allow()])
@@ -158,7 +157,7 @@ def native_filter(pid: int, machine: str | None = None, may_write: bool = False)
     refused = [numbers[name] for name in (*SUPERVISING, *BECOMING) if name in numbers and name not in LINKS]
     rules += _if_any(refused, [_refuse(errno.EPERM)])
     if not may_write:
-        rules += _reading_only({name: numbers[name] for name in OPENING if name in numbers})
+        rules += _reading_only(numbers)
     return _assemble([*rules, *_alone(pid, numbers), _allow()])
 
 
