@@ -66,11 +66,9 @@ def outcome_without(execution: Execution, forbidden: str) -> Outcome:
 
     A crash is a way to reject an input, but a program that has to be stopped, or dies of a signal, was brought down.
     """
-    printed = prints(execution.stdout)
-    if execution.returncode < 0 and not execution.stopped_by:
-        return Outcome("crash", printed, False)
-    if execution.stopped_by:
-        return Outcome(_LIMIT_VERDICTS[execution.stopped_by], printed, False)
+    printed, failure = prints(execution.stdout), outcome_of_failure(execution)
+    if failure is not None and (execution.stopped_by or execution.returncode < 0):
+        return Outcome(failure.verdict, printed, False)
     matched = not contains(execution.stdout, forbidden)
     return Outcome("pass" if matched else "wrong", printed, matched)
 
