@@ -80,17 +80,9 @@ def rate_interval(outcomes: Sequence[Sequence[bool]]) -> Interval:
     n = sum(len(samples) for samples in groups)
     if n == 0:
         raise ValueError("a rate needs at least one sample")
-    successes = sum(sum(samples) for samples in groups)
-    rate, effective = successes / n, float(n)
-    if n > len(groups):
-        effective = float(len(groups))
-        squares = sum((sum(samples) - rate * len(samples)) ** 2 for samples in groups)
-        if len(groups) > 1 and 0 < rate < 1:
-            variance = squares / n**2 * len(groups) / (len(groups) - 1)
-            effective = n if variance == 0 else rate * (1 - rate) / variance
-        effective = min(max(effective, len(groups)), n)
-    low, high = wilson_interval(min(rate * effective, effective), effective)
-    return Interval(rate, low, high, n)
+    rate = sum(sum(samples) for samples in groups) / n
+    squares = sum((sum(samples) - rate * len(samples)) ** 2 for samples in groups)
+    return _clustered_interval(rate, squares / n**2 * len(groups), len(groups), n)
 
 
 def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: int = _RESAMPLES) -> Interval:
@@ -137,11 +129,18 @@ def share_interval(shares: Sequence[float], samples: int) -> Interval:
     count = len(shares)
     if not count or not all(0 <= share <= 1 for share in shares):
         raise ValueError("expected at least one problem, and fractions between 0 and 1")
-    mean, effective = math.fsum(shares) / count, float(count)
-    if count > 1 and 0 < mean < 1:
-        variance = math.fsum((share - mean) ** 2 for share in shares) / count / (count - 1)
+    mean = math.fsum(shares) / count
+    squares = math.fsum((share - mean) ** 2 for share in shares)
+    return _clustered_interval(mean, squares / count, count, samples)
+
+
+def _clustered_interval(mean: float, spread: float, problems: int, samples: int) -> Interval:
+    """A Wilson interval at the effective sample size; ``spread`` is the variance of the mean times (problems - 1)."""
+    effective = float(problems)
+    if problems > 1 and 0 < mean < 1:
+        variance = spread / (problems - 1)
         effective = samples if variance == 0 else mean * (1 - mean) / variance
-    effective = min(max(effective, count), samples)
+    effective = min(max(effective, problems), samples)
     low, high = wilson_interval(min(mean * effective, effective), effective)
     return Interval(mean, low, high, samples)
 
