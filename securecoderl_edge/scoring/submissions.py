@@ -150,8 +150,7 @@ def _checked(record: Any, where: str, switches: Mapping[str, Any]) -> Score:
     except ValueError:
         raise SceError(f"{where}: not a score; choose another --out, or remove this file") from None
     for name, value in switches.items():
-        if getattr(score, name) != value:
-            was = getattr(score, name)
+        if (was := getattr(score, name)) != value:
             raise SceError(f"{where}: scored with {name} = {was}, not {value}; choose another --out")
     return score
 
