@@ -13,11 +13,9 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# A name with one of these endings is a missing file, not a repo id.
-_FILE_ENDINGS = (
-    *(".gguf", ".onnx", ".safetensors", ".bin", ".json", ".jsonl", ".jsonl.gz", ".parquet", ".toml", ".py", ".csv"),
-)
 _DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+# A name with one of these endings is a missing file, not a repo id.
+_FILE_ENDINGS = (*_DATA, ".gguf", ".onnx", ".safetensors", ".bin", ".toml", ".py", ".csv")
 # Files that describe a data set but hold no records.
 _NO_DATA = ("dataset_infos.json", "package.json", "state.json", "dataset_info.json")
 
