@@ -200,9 +200,7 @@ def _try_out(run: Run, settings: TrainSettings, sources: Sources, compute: Compu
 
 
 @contextmanager
-def mirror_to_tensorboard(
-    folder: Path, log: Callable[[dict[str, Any]], None], *, enabled: bool = True
-) -> Iterator[Callable[[dict[str, Any]], None]]:
+def mirror_to_tensorboard(folder: Path, log: Log, *, enabled: bool = True) -> Iterator[Log]:
     """A ``log`` that also writes the numbers of a row for TensorBoard, if installed, with one run per phase."""
     if not enabled or find_spec("tensorboard") is None:
         yield log
