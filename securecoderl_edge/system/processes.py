@@ -118,12 +118,9 @@ def ask(module: str, request: dict[str, Any], seconds: float | None = None, **en
         return Answers(_messages(late.stdout or b""), f"no end within {seconds:g} s")
     lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
     last_words = lines[-1].strip()[:300] if lines else ""
-    if ended.returncode == 0:
-        death = ""
-    elif ended.returncode < 0:
-        death = describe_end(ended.returncode)
-    else:
-        death = last_words or describe_end(ended.returncode)
+    death = describe_end(ended.returncode) if ended.returncode else ""
+    if ended.returncode > 0:
+        death = last_words or death
     return Answers(_messages(ended.stdout), death, last_words)
 
 
