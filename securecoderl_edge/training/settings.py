@@ -33,6 +33,10 @@ _CHANGEABLE = (
 )
 
 
+def _patience_setting() -> Any:
+    return setting(None, "Stop after N evaluations without improvement on held-out problems.", minimum=1)
+
+
 @dataclass(frozen=True)
 class PromptSettings:
     """The prompt format, for training and for later use of the policy."""
@@ -66,9 +70,7 @@ class SftSettings:
         "Which solution of a problem to train on. any: a random one; shortest: in characters, for one style.",
         choices=("any", "shortest"),
     )
-    patience: int | None = setting(
-        None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
-    )
+    patience: int | None = _patience_setting()
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,7 @@ class PhaseSettings:
     max_kl: float | None = setting(
         None, "Stop the phase when mean KL to the reference exceeds this (nats per completion).", minimum=0
     )
-    patience: int | None = setting(
-        None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
-    )
+    patience: int | None = _patience_setting()
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,7 @@ class SelfTrainingSettings:
 
     steps: int = setting(25, "Updates.", minimum=1)
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: sft.learning_rate.", minimum=0)
-    patience: int | None = setting(
-        None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
-    )
+    patience: int | None = _patience_setting()
 
 
 @dataclass(frozen=True)
