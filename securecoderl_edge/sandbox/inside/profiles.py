@@ -71,7 +71,11 @@ class Profiles:
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
         python = (os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"))
         everything = (*python, *self._readable, *self._libraries, *DEVICES, "/proc")
-        self._restrict(everything, [*self._tools, self._loader])
+        ruleset = lockdown.create_ruleset(everything, [*self._tools, self._loader])
+        if ruleset is None:
+            raise OSError("this kernel has no Landlock")
+        lockdown.restrict_paths(ruleset)
+        os.close(ruleset)
         lockdown.prctl(lockdown.PR_SET_DUMPABLE, 0)
         lockdown.empty_bounding_set()
         lockdown.drop_capabilities()
@@ -107,10 +111,3 @@ class Profiles:
     def die_with(self, parent: int) -> None:
         """Bind the calling process to its parent's life."""
         self._death_signal.ask_for(parent)
-
-    def _restrict(self, readable: Sequence[str], executable: Sequence[str]) -> None:
-        ruleset = self.lockdown.create_ruleset(readable, executable)
-        if ruleset is None:
-            raise OSError("this kernel has no Landlock")
-        self.lockdown.restrict_paths(ruleset)
-        os.close(ruleset)
