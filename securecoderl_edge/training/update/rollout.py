@@ -113,9 +113,8 @@ def collect(
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
-    scores = [pending[done.prompt, done.token_ids].result() for done in completions]
+    scores = [replace(pending[done.prompt, done.token_ids].result(), sample=done.sample) for done in completions]
     clock.append(time.monotonic())
-    scores = [replace(score, sample=done.sample) for score, done in zip(scores, completions, strict=True)]
     if learner.team.count > 1:
         records = [
             [done.prompt, done.sample, score.to_record()] for done, score in zip(completions, scores, strict=True)
