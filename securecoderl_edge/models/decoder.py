@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -112,7 +113,6 @@ class Decoder:
         self._embedding = trunk.embed_tokens.weight
         self._head = self._prepared(self._causal.lm_head.weight)
         self._final_norm = self._scale(trunk.norm) * self._shape.logit_scale
-        self.layers = []
         for number, layer in enumerate(trunk.layers):
             self.layers.append(self._merged(number, layer))
             if take:
@@ -180,13 +180,8 @@ class Decoder:
     def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
         """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
         shape = (rows, self._shape.key_value_heads, length, self._shape.head_size)
-        return [
-            (
-                torch.zeros(shape, dtype=self.dtype, device=self.device),
-                torch.zeros(shape, dtype=self.dtype, device=self.device),
-            )
-            for _ in self.layers
-        ]
+        zeros = partial(torch.zeros, shape, dtype=self.dtype, device=self.device)
+        return [(zeros(), zeros()) for _ in self.layers]
 
     def forward(
         self, tokens: Tensor, positions: Tensor, bias: Tensor, start: int, cache: list[tuple[Tensor, Tensor]]
