@@ -199,14 +199,9 @@ def main() -> None:
                 settings = {name: value for name, value in request.items() if name not in ("type", "path")}
                 worker = Worker(answers, Path(request["path"]), **settings)
                 write_message(answers, worker.describe())
-            elif worker is not None and request["type"] == "count":
-                worker.count(request)
-            elif worker is not None and request["type"] == "generate":
-                worker.generate(request)
-            elif worker is not None and request["type"] == "batch":
-                worker.open_batch(request)
             elif worker is not None:
-                worker.use_batch(request)
+                serve = {"count": worker.count, "generate": worker.generate, "batch": worker.open_batch}
+                serve.get(request["type"], worker.use_batch)(request)
         except SceError as error:
             write_message(answers, {"type": "error", "message": str(error), "is_usage": isinstance(error, UsageError)})
         except BrokenPipeError:
