@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -292,9 +293,9 @@ class _Child:
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
-            # Nobody reads what is still in the buffer.
-            if stream is not None and not stream.closed:
-                _close_quietly(stream)
+            if stream is not None:
+                with suppress(BrokenPipeError):  # nobody reads what is still in the buffer
+                    stream.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -305,18 +306,10 @@ class _Child:
 
     def _crash_report(self) -> str:
         """How the child ended, and its last message."""
-        status = self._process.wait()
-        how = describe_end(status)
+        how = describe_end(self._process.wait())
         self._log.seek(0)
         lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
         return f"the llama.cpp process crashed with {how}" + (f" ({lines[-1].strip()[:200]})" if lines else "")
-
-
-def _close_quietly(stream: IO[bytes]) -> None:
-    try:
-        stream.close()
-    except BrokenPipeError:
-        return
 
 
 def _error_in(answer: dict[str, Any]) -> SceError:
