@@ -110,7 +110,8 @@ class BatchDecoder:
             if occupant is not None or not pending:
                 continue
             task = pending.popleft()
-            sibling = self._find_sibling(task)
+            siblings = (at for at, other in enumerate(self._places) if other and other.task.prompt == task.prompt)
+            sibling = next(siblings, None)
             self._places[place] = self._begin(task)
             if sibling is not None:
                 copies.append((sibling, place))
@@ -143,12 +144,6 @@ class BatchDecoder:
         draft = Draft(task.sampling, self._model.is_end, BytesText(self._model.piece), writer)
         draft.started = time.monotonic()
         return _Sample(task, np.random.default_rng(task.seed), draft, filled=len(task.prompt) - 1)
-
-    def _find_sibling(self, task: Task) -> int | None:
-        for place, sample in enumerate(self._places):
-            if sample is not None and sample.task.prompt == task.prompt:
-                return place
-        return None
 
     def _compute_prompts(self, places: list[int]) -> None:
         """Feed the prompts at ``places`` in full batches, without what they hold and without their last tokens."""
