@@ -75,8 +75,7 @@ class _Facts:
 
     def recurrent_layers(self) -> int:
         """Layers with a state: those without keys and values, or all if each has both."""
-        without = self.key_value_heads().count(0)
-        return without or self._layers
+        return self.key_value_heads().count(0) or self._layers
 
     def state(self) -> int:
         """Numbers in the state of one layer; 0 if no layer is recurrent."""
