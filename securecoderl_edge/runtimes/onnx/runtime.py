@@ -73,16 +73,7 @@ class OnnxRuntime:
         width = min(width, n * affordable_sequences(self._parallel, prompt, 8 * self._model.vocabulary_size))
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
-            writers = [
-                Writer(
-                    key,
-                    sampling,
-                    self._tokenizer.ends,
-                    TokenText(self._tokenizer.decode, self._tags),
-                    open_writer(sampling, key, on_token, asked),
-                )
-                for key in group
-            ]
+            writers = [self._writer(key, sampling, open_writer(sampling, key, on_token, asked)) for key in group]
             self._generate_group(encoded, writers, sampling)
             done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
         return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
@@ -95,8 +86,7 @@ class OnnxRuntime:
 
         def write(task: Task, show: Callable[[str], None]) -> Writer:
             text = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
-            pieces = TokenText(self._tokenizer.decode, self._tags)
-            return Writer((0, task.sample), task.sampling, self._tokenizer.ends, pieces, text)
+            return self._writer((0, task.sample), task.sampling, text)
 
         def encode(task: Task) -> list[int]:
             return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]
@@ -110,6 +100,9 @@ class OnnxRuntime:
     def close(self) -> None:
         """Free the model."""
         del self._model
+
+    def _writer(self, key: tuple[int, int], sampling: Sampling, text: TextWriter) -> Writer:
+        return Writer(key, sampling, self._tokenizer.ends, TokenText(self._tokenizer.decode, self._tags), text)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[Writer], sampling: Sampling) -> None:
         started = time.monotonic()
