@@ -54,7 +54,9 @@ def read_gguf_vocabulary(header: GgufHeader, size: int, path: Path) -> GgufVocab
         raise UsageError(f"{path}: a tokenizer of the kind {kind!r} is not supported, only gpt2 and llama")
     ids = _special_ids(header, size, is_sentencepiece=kind == "llama")
     texts = {name: tokens[index] for name, index in ids.items()}
-    adds_bos = bool(values.get("tokenizer.ggml.add_bos_token", kind == "llama" or _starts_by_name(header)))
+    # For some pre-tokenizers llama.cpp adds a start token because of their name.
+    starts = kind == "llama" or ignores_merges(str(values.get("tokenizer.ggml.pre")))
+    adds_bos = bool(values.get("tokenizer.ggml.add_bos_token", starts))
     adds_eos = bool(values.get("tokenizer.ggml.add_eos_token", False))
     if "eos_token" not in ids or (adds_bos and "bos_token" not in ids):
         raise UsageError(f"{path}: the metadata name no start or end token; give the Hugging Face folder instead")
@@ -208,12 +210,6 @@ def _config_ids(ids: dict[str, int], header: GgufHeader, tokens: list[str], type
     ends = [eos, *sorted({*named} - {eos})]
     found: dict[str, Any] = {f"{name}_id": index for name, index in ids.items() if name != "unk_token"}
     return {**found, "eos_token_id": ends if len(ends) > 1 else eos}
-
-
-def _starts_by_name(header: GgufHeader) -> bool:
-    """Whether llama.cpp adds a start token because of the pre-tokenizer's name."""
-    name = header.values.get("tokenizer.ggml.pre")
-    return isinstance(name, str) and ignores_merges(name)
 
 
 def _post_processor(
