@@ -317,9 +317,7 @@ def _has_policy(run: Run) -> bool:
 
 def _base(run: Run) -> ModelSpec:
     name = run.base_model
-    if name in BUILT_IN:
-        return ModelSpec(name, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
-    if name == SMOLLM2 or os.path.exists(name) or is_hub_id(name):
+    if name in (*BUILT_IN, SMOLLM2) or os.path.exists(name) or is_hub_id(name):
         label = Path(name).name.removesuffix(".gguf")
         return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
     raise UsageError(f"{run.path}: its base model {name} is missing; put it back")
