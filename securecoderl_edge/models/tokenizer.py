@@ -178,7 +178,9 @@ def _open(folder: Path, settings: dict[str, Any]) -> Any:
         backend = Tokenizer.from_file(str(path))
         backend.no_truncation()
         backend.no_padding()
-        for index, token in sorted((int(index), token) for index, token in _more_tokens(settings).items()):
+        more = settings.get("added_tokens_decoder")
+        added = more.items() if isinstance(more, dict) else ()
+        for index, token in sorted((int(index), token) for index, token in added):
             if backend.token_to_id(token["content"]) is None:
                 backend.add_tokens([AddedToken(**{name: token[name] for name in _FLAGS if name in token})])
                 if backend.token_to_id(token["content"]) != index:
@@ -193,11 +195,6 @@ def _open(folder: Path, settings: dict[str, Any]) -> Any:
     document = json.loads(backend.to_str())
     document["added_tokens"] = [token for token in document["added_tokens"] if token["id"] not in beyond]
     return Tokenizer.from_str(json.dumps(document))
-
-
-def _more_tokens(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    more = settings.get("added_tokens_decoder")
-    return more if isinstance(more, dict) else {}
 
 
 def _tokens_without_row(backend: Any, folder: Path, settings: dict[str, Any]) -> set[int]:
