@@ -63,7 +63,8 @@ def folder_of_gguf(path: Path) -> Path:
         SceError: the file is damaged, or the cache folder cannot be written.
         MissingExtra: gguf or tokenizers is not installed.
     """
-    target = _cache() / "gguf" / _sha256(path)
+    status = path.stat()
+    target = _cache() / "gguf" / _known_sha256(path, status.st_size, status.st_mtime_ns, status.st_ino)
     remove_abandoned(target)
     if _is_whole(target):
         return target
@@ -92,11 +93,6 @@ def _cache() -> Path:
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The specification of these folders tells programs to ignore relative paths.
     return (given if given.is_absolute() else Path.home() / ".cache") / "securecoderl-edge"
-
-
-def _sha256(path: Path) -> str:
-    status = path.stat()
-    return _known_sha256(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache
