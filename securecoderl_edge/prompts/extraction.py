@@ -47,15 +47,9 @@ _PROMPT = re.compile(
 )
 
 # The parts of a language that decide where a statement begins: comments, strings, brackets, line ends.
-_PYTHON_LEXEME = re.compile(
-    r"""\#[^\n]* | \'\'\' | \"\"\" | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n""",
-    re.DOTALL | re.VERBOSE,
-)
-_C_LEXEME = re.compile(
-    r"""//[^\n]* | /\*.*?(?:\*/|\Z) | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n""",
-    re.DOTALL | re.VERBOSE,
-)
-_LEXEMES = {PYTHON.name: _PYTHON_LEXEME, C.name: _C_LEXEME}
+_COMMON_LEXEMES = r""" | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n"""
+_OWN_LEXEMES = {PYTHON.name: r"""\#[^\n]* | \'\'\' | \"\"\" """, C.name: r"//[^\n]* | /\*.*?(?:\*/|\Z)"}
+_LEXEMES = {name: re.compile(own + _COMMON_LEXEMES, re.DOTALL | re.VERBOSE) for name, own in _OWN_LEXEMES.items()}
 _REST_OF_STRING = {quotes: re.compile(rf"(?:\\.|[^\\])*?(?:{quotes}|\Z)", re.DOTALL) for quotes in (3 * "'", 3 * '"')}
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
