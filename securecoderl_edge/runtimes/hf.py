@@ -31,8 +31,6 @@ from securecoderl_edge.runtimes.text_writer import Draft, TextWriter, TokenText,
 from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
-    import torch
-
     from securecoderl_edge.models.sampling import Sampled
     from securecoderl_edge.runtimes.hf_batch import HfBatch
 
@@ -203,6 +201,8 @@ class HfRuntime:
         rows: int,
         drafts: dict[tuple[int, int], Draft],
     ) -> list[Sampled]:
+        import torch
+
         from securecoderl_edge.models.other import sample_with_generate
         from securecoderl_edge.models.sampling import Sampler, sample
         from securecoderl_edge.runtimes.hf_batch import truncation
@@ -211,11 +211,12 @@ class HfRuntime:
             drafts[prompt, index].add(token)
             return drafts[prompt, index].is_done
 
+        generator = torch.Generator().manual_seed(sampling.seed)
         sampler = Sampler(
             0.0 if sampling.is_greedy else sampling.temperature,
             sampling.max_tokens,
             self._tokenizer.ends,
-            _draws(len(prompts), n, sampling),
+            torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
             on_token=token_drawn,
             truncate=truncation(sampling),
         )
@@ -274,14 +275,6 @@ def _require_memory(
             f"{name} needs {weights / GIB:.1f} GiB of memory in {precision}, and {free / GIB:.1f} GiB are free. Use "
             f"{smaller}, or a GGUF file of it"
         )
-
-
-def _draws(prompts: int, n: int, sampling: Sampling) -> torch.Tensor:
-    """(prompts x n, max_tokens) uniform random numbers for sampling; they do not depend on the batch size."""
-    import torch
-
-    generator = torch.Generator().manual_seed(sampling.seed)
-    return torch.rand(prompts * n, sampling.max_tokens, generator=generator)
 
 
 def _with_adapter(model: object, adapter: Path) -> object:
