@@ -122,18 +122,17 @@ class OnnxRuntime:
         self._spent += Usage(decode_tokens=tokens, decode_seconds=time.monotonic() - started - first)
 
     def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[Writer], sampling: Sampling) -> None:
-        rows = list(writers)
         for _ in range(sampling.max_tokens):
-            for writer, row in zip(rows, logits, strict=True):
+            for writer, row in zip(writers, logits, strict=True):
                 if not writer.is_done:
                     writer.draw(row)
-            going = [place for place, writer in enumerate(rows) if not writer.is_done]
+            going = [place for place, writer in enumerate(writers) if not writer.is_done]
             if not going:
                 return
-            if 2 * len(going) <= len(rows):
+            if 2 * len(going) <= len(writers):
                 # Before that, finished rows are computed as well: dropping them copies the whole KV cache.
-                batch, rows = batch.choose(going), [rows[place] for place in going]
-            logits = batch.step([writer.tokens[-1] for writer in rows])
+                batch, writers = batch.choose(going), [writers[place] for place in going]
+            logits = batch.step([writer.tokens[-1] for writer in writers])
 
 
 def _context_in(config: dict[str, Any], folder: Path) -> int:
