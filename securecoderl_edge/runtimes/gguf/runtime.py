@@ -185,7 +185,7 @@ class GgufRuntime:
             "tasks": keys,
             "sampling": asdict(sampling),
             "asked": [asdict(each) for each in asked] if asked is not None else None,
-            "stream": streamed.is_wanted,
+            "stream": streamed.on_token is not None,
         }
         self._child.send(request)
         while (answer := self._child.receive())["type"] != "done":
@@ -215,20 +215,16 @@ class _Streamed:
     """Passes pieces of text on; on a retry it omits the text that was passed on before."""
 
     def __init__(self, on_token: OnToken | None) -> None:
-        self._on_token = on_token
+        self.on_token = on_token
         self._sent: defaultdict[Key, int] = defaultdict(int)
         self._seen: defaultdict[Key, int] = defaultdict(int)
-
-    @property
-    def is_wanted(self) -> bool:
-        return self._on_token is not None
 
     def add(self, key: Key, text: str) -> None:
         self._seen[key] += len(text)
         news = self._seen[key] - self._sent[key]
-        if news > 0 and self._on_token:
+        if news > 0 and self.on_token:
             self._sent[key] += news
-            self._on_token(*key, text[-news:])
+            self.on_token(*key, text[-news:])
 
     def begin_again(self) -> None:
         self._seen.clear()
