@@ -85,17 +85,13 @@ class BatchDecoder:
         self._places: list[_Sample | None] = []
         self.spent = Usage()
 
-    @property
-    def free(self) -> int:
-        """Tasks that can be added now."""
-        return self._context.sequences - sum(sample is not None for sample in self._places)
-
     def run(self, tasks: Sequence[Task]) -> None:
         """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
         pending = deque(tasks)
         try:
             while pending or self._places:
-                self.add([pending.popleft() for _ in range(min(self.free, len(pending)))])
+                free = self._context.sequences - sum(sample is not None for sample in self._places)
+                self.add([pending.popleft() for _ in range(min(free, len(pending)))])
                 self.step()
         finally:
             self.drop({task.key for task in tasks})
