@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.models.device import cpu_has_matrix_units
-from securecoderl_edge.models.fused import activated, rotated, shared_heads
+from securecoderl_edge.models.fused import activated, rotated, torchs_attention
 from securecoderl_edge.models.int8 import Int8Linear, Int8Weight
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
 
@@ -300,10 +300,7 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused
     """
     rows, heads, width, size = query.shape
     if width > 1 or fused:
-        keys, values, shared = shared_heads(query, keys, values)
-        return functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=bias, scale=1.0, enable_gqa=shared
-        )
+        return torchs_attention(query, keys, values, bias, 1.0)
     # In float32 two matrix products are several times faster for a single query than the fused kernel, which is made
     # for many. The heads that share keys are the rows.
     scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2)

@@ -60,16 +60,18 @@ def score_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
 
 
-def shared_heads(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Expand ``keys`` and ``values`` (B, kv heads, L, D) for the heads of ``query``; also returns ``enable_gqa``.
+def torchs_attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """As `attend`, by torch's own kernels.
 
     Several heads may share keys and values. The CPU kernel supports that. GPU kernels with a mask do not, and the
     fallback would hold all scores in float32, so on a GPU each head gets a copy.
     """
-    groups = query.shape[1] // keys.shape[1]
-    if groups == 1 or query.device.type == "cpu":
-        return keys, values, groups > 1
-    return keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1), False
+    groups, is_cpu = query.shape[1] // keys.shape[1], query.device.type == "cpu"
+    if groups > 1 and not is_cpu:
+        keys, values = keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1)
+    return functional.scaled_dot_product_attention(
+        query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=groups > 1 and is_cpu
+    )
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
@@ -78,11 +80,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, sca
     Args:
         bias: (B or 1, 1, L, S), see `score_bias`; None for the plain causal mask.
     """
-    keys, values, shared = shared_heads(query, keys, values)
     if query.device.type != "cpu" or query.dtype == torch.float32 or keys.shape[2] > _LONG:
-        return functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
-        )
+        return torchs_attention(query, keys, values, bias, scale)
     output: Tensor = _Attend.apply(query, keys, values, bias, scale)  # type: ignore[no-untyped-call]
     return output
 
@@ -98,10 +97,7 @@ class _Attend(torch.autograd.Function):
         ctx.save_for_backward(query, keys, values, bias)
         ctx.scale = scale
         if cpu_has_matrix_units():
-            shared = query.shape[1] > keys.shape[1]
-            return functional.scaled_dot_product_attention(
-                query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
-            )
+            return torchs_attention(query, keys, values, bias, scale)
         v = _by_group(values, keys)
         output = torch.empty_like(_by_group(query, keys))
         for part, _, _, weights in _attention_weights(query, keys, bias, scale):

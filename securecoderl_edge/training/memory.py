@@ -236,7 +236,7 @@ def _update(
         prompt_tokens, completions = whole * longest_prompt, whole * samples
     else:
         prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
-    key_values = shape.key_value_size if formats.device == "cpu" else shape.query_size  # see `fused.shared_heads`
+    key_values = shape.key_value_size if formats.device == "cpu" else shape.query_size  # see `fused.torchs_attention`
     names = settings.lora.targets
     *inner, _ = (name.split(".")[1] for name in shape.kind.mlp)
     inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({*inner} & set(names)))

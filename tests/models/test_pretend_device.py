@@ -143,7 +143,7 @@ def test_a_mask_on_the_cpu_is_found(tiny_qwen: Path, monkeypatch: pytest.MonkeyP
         return torch.zeros(visible.shape, dtype=dtype)
 
     monkeypatch.setattr(sampling, "score_bias", forgets_the_device)
-    with pytest.raises(BrokenRule, match=r"models/decoder.py:attended: .* operands on the device and on the CPU"):
+    with pytest.raises(BrokenRule, match=r"models/fused.py:torchs_attention: .* operands on the device and on the CPU"):
         watched(tiny_qwen, sampler(2))
     assert score_bias is not sampling.score_bias
 
