@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +19,7 @@ from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import problem_to_record
 from securecoderl_edge.problems.sources import open_problems
-from securecoderl_edge.prompts.styles import OURS, STYLES
+from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -98,21 +97,16 @@ def stats(file: str, config: StatsConfig) -> None:
         click.echo(escape_controls(f"{name:18} {text}"))
 
 
-@contextmanager
-def _reader(model: str | None, style: str) -> Iterator[Reader | None]:
+def _reader(model: str | None, style: str) -> AbstractContextManager[Reader | None]:
     if model is None:
-        yield None
-        return
+        return nullcontext()
     from securecoderl_edge.runtimes.reader import open_reader
     from securecoderl_edge.runtimes.spec import resolve_model
 
-    with open_reader(resolve_model(model), style) as reader:
-        yield reader
+    return open_reader(resolve_model(model), style)
 
 
-def _format(style: str) -> Any:
-    from securecoderl_edge.prompts.styles import PromptFormat
-
+def _format(style: str) -> PromptFormat:
     if style == "chat":
         raise UsageError("--prompt-style chat needs the chat template of a model. Add --model.")
     return OURS if style == "auto" else PromptFormat(style)
