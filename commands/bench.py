@@ -226,7 +226,9 @@ def calibrated(folder: Path | None = None) -> float:
 
     ``folder`` and errors: as in `time_factor`.
     """
-    _warn_of_load()
+    busy = busy_share()
+    if busy is not None and busy > _BUSY:
+        say(f"other processes use {busy:.0%} of the {cpu_count()} CPU cores: measured speeds will be too low")
     factor = time_factor(folder)
     if factor > 1:
         say(f"slow CPU: the time limits of programs are {factor:g} times the usual ones")
@@ -262,9 +264,3 @@ def _measure(
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
     say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")
     return evaluation
-
-
-def _warn_of_load() -> None:
-    busy = busy_share()
-    if busy is not None and busy > _BUSY:
-        say(f"other processes use {busy:.0%} of the {cpu_count()} CPU cores: measured speeds will be too low")
