@@ -74,8 +74,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
     with _written_for(out) as temporary:
         summary = workbench.write(quant, temporary, out)
         workbench.log("verifying against the original ...")
-        with _deleted_on_failure():
-            agreement = verify(temporary, workbench.base, quant, workbench.reference())
+        agreement = _verified(workbench, temporary, quant)
         manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
         _write_manifest(manifest, out, temporary)
     if quant in ("f16", "f32"):
@@ -106,8 +105,7 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         base_file, base_quant = workbench.base_file(out)
         workbench.log("verifying the adapter on the base ...")
         bounds = wider(quant, base_quant)
-        with _deleted_on_failure():
-            agreement = verify(base_file, base, bounds, workbench.reference(), temporary)
+        agreement = _verified(workbench, base_file, bounds, temporary)
         facts = {**_facts_of(temporary, out), **asdict(summary), "bounds": bounds}
         manifest = AdapterManifest(**facts, **source.described(agreement))
         _write_manifest(manifest, out, temporary)
@@ -136,8 +134,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
         summary = onnx.write_onnx(base, adapter, quant, temporary, portable)
         copy_companions(base, temporary, workbench.prompt_style)
         workbench.log("verifying against the original ...")
-        with _deleted_on_failure():
-            agreement = verify(temporary, base, quant, workbench.reference())
+        agreement = _verified(workbench, temporary, quant)
         manifest = OnnxManifest(
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
             bytes=sum((temporary / name).stat().st_size for name in (MODEL, DATA)),
@@ -215,11 +212,10 @@ def _facts_of(file: Path, out: Path) -> dict[str, Any]:
     return {"file": out.name, "sha256": sha256_of(file), "bytes": file.stat().st_size}
 
 
-@contextmanager
-def _deleted_on_failure() -> Iterator[None]:
-    """Add to an error that the file was not kept."""
+def _verified(workbench: Workbench, file: Path, quant: str, adapter: Path | None = None) -> Agreement:
+    """`verify` against the workbench's reference; an error says that the file was not kept."""
     try:
-        yield
+        return verify(file, workbench.base, quant, workbench.reference(), adapter)
     except UsageError:
         raise
     except SceError as error:
