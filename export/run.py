@@ -187,19 +187,16 @@ class _Source:
 
 @contextmanager
 def _written_for(out: Path, is_folder: bool = False) -> Iterator[Path]:
-    """Provide a temporary path that becomes ``out`` on success; leftovers of killed exports are deleted."""
+    """Provide a temporary path that becomes ``out`` on success; leftovers of killed exports are deleted.
+
+    If the export of a file fails after its manifest was replaced, the manifest is restored.
+    """
     remove_abandoned(out)
-    with _manifest_of(out), temporary_beside(out, replace_folder=is_folder) as temporary:
-        yield temporary
-
-
-@contextmanager
-def _manifest_of(out: Path) -> Iterator[None]:
-    """Restore the manifest of a file if its new export fails after the manifest was replaced."""
     path = manifest_path(out)
     before = path.read_bytes() if out.is_file() and path.is_file() else None
     try:
-        yield
+        with temporary_beside(out, replace_folder=is_folder) as temporary:
+            yield temporary
     except BaseException:
         if before is not None and path.read_bytes() != before:
             with temporary_beside(path) as temporary:
