@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,8 +92,9 @@ def write_gguf(
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for target, tensor in _arranged_tensors(base, adapter, shape, parts):
-            writer.write_tensor_data(_encode(target, tensor, types[target]))
+        for source, tensor in merged_tensors(base, adapter):
+            for target, rows in parts.get(source, []):
+                writer.write_tensor_data(_encode(target, arranged(source, tensor[rows], shape), types[target]))
         if divisors.size:
             writer.write_tensor_data(divisors)
     finally:
@@ -201,14 +201,6 @@ def _tensor_type(sizes: tuple[int, ...], quant: str) -> str:
     if quant == "q8_0" and sizes[-1] % _Q8_0_BLOCK:
         return "f16"
     return quant
-
-
-def _arranged_tensors(
-    base: Path, adapter: Path | None, shape: Architecture, parts: dict[str, list[tuple[str, slice]]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in merged_tensors(base, adapter):
-        for target, rows in parts.get(name, []):
-            yield target, arranged(name, tensor[rows], shape)
 
 
 def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:
