@@ -7,7 +7,7 @@ blocks of 32 (MatMulNBits, products in int8); the embedding then has 8 bits, too
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import product
 from typing import Any, ClassVar
 
 from securecoderl_edge.export.onnx_weights import BLOCK, Weights, onnx_package, rotation_of
@@ -48,18 +48,13 @@ class Graph:
             make("attention_mask", integers, ["batch", "total"]),
         ]
         outputs = [make("logits", self._onnx.TensorProto.FLOAT, ["batch", "seq", shape.vocabulary])]
-        for layer, half in self._caches():
+        for layer, half in product(range(shape.layers), ("key", "value")):
             sizes = ["batch", shape.key_value_heads, "past", shape.head_size]
             inputs.append(make(f"past_key_values.{layer}.{half}", floats, sizes))
             sizes = ["batch", shape.key_value_heads, "total", shape.head_size]
             outputs.append(make(f"present.{layer}.{half}", floats, sizes))
         initializers = list(self._weights.initializers.values())
         return self._onnx.helper.make_graph(self._nodes, shape.family, inputs, outputs, initializers)
-
-    def _caches(self) -> Iterator[tuple[int, str]]:
-        for layer in range(self._shape.layers):
-            yield layer, "key"
-            yield layer, "value"
 
     def _cache_type(self) -> int:
         """Element type of the KV cache."""
