@@ -131,11 +131,10 @@ def read_manifest(file: Path) -> Manifest:
 
 def _is_sound(manifest: Manifest) -> bool:
     """Whether all fields are valid: a manifest may have been edited."""
-    if not all(_is_of(getattr(manifest, name), hint) for name, hint in get_type_hints(type(manifest)).items()):
-        return False
-    found = manifest.agreement
-    agreement = all(_is_of(getattr(found, name), hint) for name, hint in get_type_hints(Agreement).items())
-    return agreement and found.top1 <= 1 and manifest.quant in BOUNDS and getattr(manifest, "bounds", "f32") in BOUNDS
+    for part in (manifest, manifest.agreement):
+        if not all(_is_of(getattr(part, name), hint) for name, hint in get_type_hints(type(part)).items()):
+            return False
+    return manifest.agreement.top1 <= 1 and manifest.quant in BOUNDS and getattr(manifest, "bounds", "f32") in BOUNDS
 
 
 def _is_of(value: Any, hint: Any) -> bool:
