@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.runs import Budget
 from securecoderl_edge.runtimes import precision_of
 from securecoderl_edge.runtimes.opening import RuntimeSettings, opened
-from securecoderl_edge.runtimes.placement import place
+from securecoderl_edge.runtimes.placement import Placement, place
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_TOKENS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,
@@ -254,7 +254,7 @@ def measure(
     settings = with_budgets(settings, [])
     placement = place(spec, settings.device, settings.gpu_layers)
     with (
-        opened_log(out, spec, settings, time_factor) as log,
+        opened_log(out, spec, settings, placement, time_factor) as log,
         opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel) as (runtime, format),
     ):
         evaluation = evaluate(
@@ -286,19 +286,15 @@ def batch_size(settings: BenchSettings) -> int:
     return max(BATCH, settings.parallel or 0)
 
 
-@contextlib.contextmanager
 def opened_log(
-    out: Path | None, spec: ModelSpec, settings: BenchSettings, time_factor: float
-) -> Iterator[EvaluationLog | None]:
+    out: Path | None, spec: ModelSpec, settings: BenchSettings, placement: Placement, time_factor: float
+) -> AbstractContextManager[EvaluationLog | None]:
     """The log of a model's rows under ``out``; None without a folder."""
     if out is None:
-        yield None
-        return
-    placement = place(spec, settings.device, settings.gpu_layers)
+        return nullcontext()
     # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards can be
     # joined.
     keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
     keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
     keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
-    with EvaluationLog.held(out, spec.label, keys) as log:
-        yield log
+    return EvaluationLog.held(out, spec.label, keys)

@@ -66,7 +66,7 @@ def measure_on_cluster(
     work = Work("securecoderl_edge.evaluation.cluster:BenchWorker", asked, per_gpu=placement.device != "cpu")
     chunks = bench_batches(settings, problems)
     usage, style = Usage(), ""
-    with opened_log(out, spec, settings, time_factor) as log:
+    with opened_log(out, spec, settings, placement, time_factor) as log:
         collected = Collected(list(chunks.values()), settings.samples, log, on_progress)
         missing = [(start, chunk) for start, chunk in chunks.items() if not collected.has_all(chunk)]
         jobs = ({"first": start, "problems": list(map(problem_to_record, chunk))} for start, chunk in missing)
