@@ -102,12 +102,11 @@ class BenchWorker:
         if self._spec.content_hash() != asked["sha256"]:
             raise SceError(f"{self._spec.source} is another model there (sha256). Put the same files on all nodes.")
         settings = BenchSettings(**asked["settings"])
-        self._settings = replace(settings, threads=settings.threads or cores)
+        self._settings = settings = replace(settings, threads=settings.threads or cores)
         self._stack = contextlib.ExitStack()
         scorer = Scorer(cores, sandbox=settings.sandbox, time_factor=asked["time_factor"])
         self._scorer = self._stack.enter_context(scorer)
-        chosen = self._settings
-        model = opened(self._spec, chosen, thinking=chosen.thinking, parallel=chosen.parallel)
+        model = opened(self._spec, settings, thinking=settings.thinking, parallel=settings.parallel)
         self._runtime, self._format = self._stack.enter_context(model)
 
     def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
