@@ -101,12 +101,9 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
     value = _number(interval.value * scale, digits, signed)
     if math.isnan(interval.low):
         return value
-    bounds = (interval.low * scale, interval.high * scale)
-    if lines == 2:
-        low, high = (_number(bound, min(digits, 2), signed) for bound in bounds)
-        return f"{value}\n{low}–{high}"
-    low, high = (_number(bound, digits, signed) for bound in bounds)
-    return f"{value} [{low}, {high}]"
+    digits = min(digits, 2) if lines == 2 else digits
+    low, high = (_number(bound * scale, digits, signed) for bound in (interval.low, interval.high))
+    return f"{value}\n{low}–{high}" if lines == 2 else f"{value} [{low}, {high}]"
 
 
 def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
