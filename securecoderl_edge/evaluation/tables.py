@@ -83,14 +83,13 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     if not shared:
         raise ValueError(f"cannot compare {first.label} and {second.label}: they have no samples in common")
     grouped = [by_problem([side[key] for key in shared]) for side in sides]
-    pairs = [(grouped[0][problem], grouped[1][problem]) for problem in grouped[0]]
     differences = []
     for metric in EVERY_METRIC:
-        before, after = ([values_of(metric, pair[side]) for pair in pairs] for side in (0, 1))
+        before, after = ([values_of(metric, rows) for rows in side.values()] for side in grouped)
         if any(before) and any(after):
             interval = paired_difference(before, after)
             differences.append(Difference(metric, interval, _mcnemar(metric, before, after)))
-    return Comparison(first.label, second.label, len(pairs), tuple(differences))
+    return Comparison(first.label, second.label, len(grouped[0]), tuple(differences))
 
 
 def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = False, lines: int = 1) -> str:
