@@ -182,7 +182,7 @@ def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
         return
     try:
         for number, row in read_objects(file, damaged.append):
-            if _has_step(row) and isinstance(row.get("phase"), str):
+            if _is_step(row.get("step")) and isinstance(row.get("phase"), str):
                 yield row
             else:
                 damaged.append(number)
@@ -191,10 +191,6 @@ def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
     history.missing += [f"{name}:{number} is damaged and was skipped" for number in damaged[:_MOST_NAMED]]
     if len(damaged) > _MOST_NAMED:
         history.missing.append(f"{name} has {len(damaged) - _MOST_NAMED} more damaged lines")
-
-
-def _has_step(row: object) -> bool:
-    return isinstance(row, dict) and _is_step(row.get("step"))
 
 
 def _is_step(value: object) -> bool:
