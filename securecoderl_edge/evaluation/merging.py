@@ -78,10 +78,9 @@ def merge(folders: Sequence[Path], is_comparing: bool = False, out: Path | None 
                 log.replace(each.rows, each.usage)
             done[model] = replace(each, log=log.folder)
     labels = [each.label for each in done.values()]
-    compared = [(each["first"], each["second"]) for each in first.document["comparisons"]]
-    pairs = [(0, other) for other in models[1:]] if is_comparing else [
-        (labels.index(one), labels.index(other)) for one, other in compared
-    ]  # fmt: skip
+    pairs = [(labels.index(each["first"]), labels.index(each["second"])) for each in first.document["comparisons"]]
+    if is_comparing:
+        pairs = [(0, other) for other in models[1:]]
     specs = [_spec(each) for each in first.document["models"]]
     return Bench(specs, done, pairs, problems, settings, factor, [part.document["machine"] for part in parts])
 
