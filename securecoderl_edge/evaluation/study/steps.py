@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -269,11 +269,8 @@ class _Runner:
         with ThreadPoolExecutor(self._jobs) as pool, self._ends_children():
             pool.submit(self._run_steps, lambda: first).result()
             self._threads = max(1, cpu_count() // self._jobs)
-            futures: set[Future[None]] = {pool.submit(self._run_chain, chain) for chain in missing}
-            while futures:
-                ended, futures = wait(futures, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    future.result()
+            for future in as_completed([pool.submit(self._run_chain, chain) for chain in missing]):
+                future.result()
 
     @contextmanager
     def _ends_children(self) -> Iterator[None]:
