@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -266,22 +265,18 @@ class _Runner:
         first = preparations(missing)
         self._total = len(first) + sum(len(chain.steps()) for chain in every)
         self._done = sum(map(self._run_log.is_done, first)) + sum(each.count_done(self._run_log) for each in every)
-        with ThreadPoolExecutor(self._jobs) as pool, self._ends_children():
-            pool.submit(self._run_steps, lambda: first).result()
-            self._threads = max(1, cpu_count() // self._jobs)
-            for future in as_completed([pool.submit(self._run_chain, chain) for chain in missing]):
-                future.result()
-
-    @contextmanager
-    def _ends_children(self) -> Iterator[None]:
-        """Stop all processes at the end of the block, as by Ctrl-C, and wait for them."""
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._stops = True
-                for process in self._running:
-                    process.send_signal(signal.SIGINT)
+        with ThreadPoolExecutor(self._jobs) as pool:
+            try:
+                pool.submit(self._run_steps, lambda: first).result()
+                self._threads = max(1, cpu_count() // self._jobs)
+                for future in as_completed([pool.submit(self._run_chain, chain) for chain in missing]):
+                    future.result()
+            finally:
+                # Stop all processes, as by Ctrl-C; the pool waits for them.
+                with self._lock:
+                    self._stops = True
+                    for process in self._running:
+                        process.send_signal(signal.SIGINT)
 
     def _run_chain(self, chain: Chain) -> None:
         self._run_steps(chain.steps)
