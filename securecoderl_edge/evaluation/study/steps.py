@@ -44,7 +44,7 @@ def prepare_step(study: Study, split: Split) -> Step | None:
     if words is None or model is None:
         return None
     folder = Path(model)
-    return Step(f"base model {folder.name}", tuple(words), folder.with_name(f"{folder.name}.log"), (folder,))
+    return Step(f"base model {folder.name}", tuple(words), _log(folder), (folder,))
 
 
 def _base_step(study: Study, split: Split) -> Step:
@@ -53,7 +53,7 @@ def _base_step(study: Study, split: Split) -> Step:
     return Step(
         f"base model on {split.name}",
         (_SCE, *study.base_command(split)),
-        folder.with_name(f"{folder.name}.log"),
+        _log(folder),
         (folder / "bench.json",),
         after=prepare_step(study, split) if run is None else train_step(study, *run),
         measures=split.eval,
@@ -65,7 +65,7 @@ def train_step(study: Study, arm: Arm, seed: int) -> Step:
     return Step(
         f"{arm.name}, seed {seed}: training",
         (_SCE, *study.train_command(arm, seed)),
-        _log(study, arm, seed),
+        _log(study.run_folder(arm, seed)),
         (study.run_folder(arm, seed) / "policy",),
         after=prepare_step(study, arm.split),
         facts=json.dumps(changed_values(_settings_with_effect(study.settings(arm, seed))), sort_keys=True),
@@ -87,7 +87,7 @@ def _export_step(study: Study, arm: Arm, seed: int) -> Step | None:
         return None
     files = tuple(study.export_file(arm, seed, quant) for quant in arm.quants)
     after = train_step(study, arm, seed)
-    return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study, arm, seed), files, after)
+    return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study.run_folder(arm, seed)), files, after)
 
 
 def _bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
@@ -95,15 +95,14 @@ def _bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
     return Step(
         f"{arm.name}, seed {seed}: evaluated on {split.name}",
         (_SCE, *study.bench_command(arm, seed, split)),
-        _log(study, arm, seed),
+        _log(study.run_folder(arm, seed)),
         (study.bench_folder(arm, seed, split) / "bench.json",),
         after=train_step(study, arm, seed),
         measures=split.eval,
     )
 
 
-def _log(study: Study, arm: Arm, seed: int) -> Path:
-    folder = study.run_folder(arm, seed)
+def _log(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.log")
 
 
