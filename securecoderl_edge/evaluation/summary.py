@@ -30,7 +30,6 @@ from securecoderl_edge.scoring.statistics import (
     share_interval,
 )
 
-STAGES = len(STAGE_NAMES)
 _PASS_AT = (1, 5, 10, 100)
 
 
@@ -110,7 +109,7 @@ def summarize(
         problems=len(groups),
         samples=len(rows),
         metrics=_estimates(list(groups.values())),
-        stages=tuple(stages[stage] for stage in range(STAGES)),
+        stages=tuple(stages[stage] for stage in range(len(STAGE_NAMES))),
         completion_tokens_mean=sum(row.get("completion_tokens", 0) for row in rows) / len(rows),
         truncated_rate=sum(row.get("finish") == "length" for row in rows) / len(rows),
         prompt_tokens_per_second=_speed(usage.prompt_tokens, usage.prompt_seconds) if usage else None,
