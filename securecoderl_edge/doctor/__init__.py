@@ -47,11 +47,10 @@ def examine(sandbox: str = "auto") -> Report:
     # After the self-test: it changes the environment for a moment, which children of other threads would inherit.
     with ThreadPoolExecutor(2) as threads:
         torch, llama = threads.submit(examine_torch), threads.submit(examine_llama_cpp)
-        extras = examine_extras()
         sections = {
             "machine": host,
             "sandbox": isolation,
-            "extras": extras,
+            "extras": examine_extras(),
             "llama_cpp": llama.result(),
             "torch": torch.result(),
         }

@@ -35,7 +35,6 @@ def examine_llama_cpp() -> Section:
         add("llama.cpp", "missing", "llama-cpp-python is not installed: GGUF files cannot run", step)
         return section
     section.facts["installed"] = True
-    has_gguf = importlib.util.find_spec("gguf") is not None
     imported = _ask(None, False)
     if not imported.messages:
         add("llama.cpp", "bad", f"llama_cpp cannot be imported: {imported.death}", _REBUILD)
@@ -45,7 +44,7 @@ def examine_llama_cpp() -> Section:
     features = re.findall(r"(\w+) = 1\b", build["system_info"])
     section.facts |= {"version": build["version"], "features": features, "way": used}
     add("build", "ok", f"llama-cpp-python {build['version']}: {' '.join(features) or 'no CPU features'}")
-    if not has_gguf:
+    if importlib.util.find_spec("gguf") is None:
         add("kernels", "missing", "not tested: the gguf package, which writes the test files, is not installed", step)
         return section
     section.facts["kernels"] = {}
