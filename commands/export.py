@@ -150,9 +150,8 @@ def _export_files(
     def log(message: str) -> None:
         say(f"{out}: {message}")
 
-    gguf_base = gguf_file(spec.source)
     with Workbench(
-        base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_base, config.device
+        base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_file(spec.source), config.device
     ) as workbench:
         for quant in quants:
             out = target_of(spec, kind, quant, config.out)
@@ -242,11 +241,9 @@ def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
 def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     from securecoderl_edge.export.recheck import recheck
 
-    spec = None
-    if source is not None:
-        spec = find_source(source)
-    elif (run := run_of(file)) is not None:
-        spec = find_source(str(run.path))
+    if source is None and (run := run_of(file)) is not None:
+        source = str(run.path)
+    spec = None if source is None else find_source(source)
     if spec is not None:
         check_childs_device(config.device)
     base, gguf_base = (spec.folder(), gguf_file(spec.source)) if spec else (None, None)
