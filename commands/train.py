@@ -158,16 +158,13 @@ def _print_plan(plan: Plan) -> None:
         "device": f"{device}, base weights in {plan.base_precision}, computation in {plan.products_in}",
         "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
     }
-    if plan.counts:
-        counts = plan.counts
+    if counts := plan.counts:
         cut = f" ({counts.cut} with a shortened prompt)" if counts.cut else ""
         facts["problems"] = (
             f"{counts.usable} of {counts.problems} fit the context{cut}; {counts.held_out} more for validation"
         )
-    for name, fact in facts.items():
+    for name, fact in [*facts.items(), *(("missing", line) for line in plan.missing)]:
         data.print(escape_controls(f"{name:15} {fact}"), soft_wrap=True)
-    for line in plan.missing:
-        data.print(escape_controls(f"{'missing':15} {line}"), soft_wrap=True)
     _print_phases(plan)
     _print_memory(plan)
     if plan.readiness is not None:
