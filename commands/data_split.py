@@ -72,11 +72,9 @@ def split(file: str, config: SplitConfig) -> None:
     if parts.withheld:
         say(f"left out {len(parts.withheld)} near-duplicates of evaluation problems")
     if config.json:
-        ids = {name: [problems[place].id for place in getattr(parts, name)] for name in _PARTS}
+        named = {"train": parts.train, "evaluation": parts.evaluation, "withheld": parts.withheld}
+        ids = {name: [problems[place].id for place in places] for name, places in named.items()}
         click.echo(json.dumps({"problems": len(problems), "groups": parts.groups, **ids}))
-
-
-_PARTS = ("train", "evaluation", "withheld")
 
 
 @click.command(short_help="Find duplicates of one file's problems in another.")
