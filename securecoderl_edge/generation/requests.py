@@ -110,6 +110,8 @@ def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
         entries = record.get("tests", [record]) if isinstance(record, dict) else record
         if not isinstance(entries, list):
             raise SceError(f'{place}: expected objects with "input" and "output"')
+        if isinstance(record, dict) and record.get("assertions"):
+            raise UsageError(f"{place}: a problem about a function; give it as the prompt, by --jsonl {path}")
         try:
             tests += [stdin_test(entry, f"test {number}") for number, entry in enumerate(entries, 1)]
             security_tests += security_tests_of(record) if isinstance(record, dict) else ()

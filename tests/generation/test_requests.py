@@ -55,6 +55,7 @@ def test_tests_are_read_from_lines_a_list_or_a_problem(tmp_path: Path, text: str
         ("[]", "json: no tests; expected objects"),
         ("3", "expected objects"),
         ("[3]", "test 1 must be an object"),
+        ('{"kind": "call", "entry_point": "f", "assertions": ["assert f() == 1"]}', "a function; .* by --jsonl"),
     ],
 )
 def test_a_malformed_tests_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
