@@ -96,8 +96,7 @@ class Readiness:
         if band == 0:
             return "RL would rarely see a program that passes: first train SFT longer (sft.steps)"
         if band == 1:
-            credit = "" if self.phase == "partial" else "partial credit (--phases sft,partial) and "
-            return f"use {credit}larger groups (ppo.samples_per_prompt)"
+            return "use larger groups (ppo.samples_per_prompt)"
         if (self.zero_variance or 0.0) > _MOST_ZERO_VARIANCE:
             return "but most groups give no gradient: use harder problems, or a higher ppo.temperature"
         return "ready for RL"

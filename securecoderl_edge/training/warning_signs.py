@@ -62,16 +62,12 @@ class Watch:
                 found.append(f"warning: {row.get('phase')} update {step}: {text}")
         return found
 
-    @property
-    def _phase(self) -> Any:
-        return self._last[-1].get("phase")
-
     def _no_pass(self) -> str:
         if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
             return ""
         return (
             f"none of {self._programs} programs in {self._updates} updates passed all tests. Stop with Ctrl-C; train "
-            f"SFT longer{self._or_partial()}"
+            "SFT longer"
         )
 
     def _zero_variance(self) -> str:
@@ -80,11 +76,8 @@ class Watch:
             return ""
         return (
             f"{rate:.0%} of groups had equal rewards in {WINDOW} updates, and give no gradient. Raise "
-            f"ppo.samples_per_prompt, or choose other problems{self._or_partial()}"
+            "ppo.samples_per_prompt, or choose other problems"
         )
-
-    def _or_partial(self) -> str:
-        return "" if self._phase == "partial" else ", or use partial credit (--phases sft,partial)"
 
     def _truncated(self) -> str:
         rate = _mean(self._last, "truncated_rate")
@@ -102,7 +95,7 @@ class Watch:
         return f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. {self._smaller_steps()}"
 
     def _smaller_steps(self) -> str:
-        if self._phase == "rft":
+        if self._last[-1].get("phase") == "rft":
             return "Lower rft.learning_rate"
         return "Lower ppo.learning_rate, or raise ppo.kl_coefficient"
 

@@ -50,14 +50,6 @@ def test_a_sign_is_reported_after_ten_updates_with_it_and_what_to_do(change: dic
     assert warnings(course(*[change] * (WINDOW - 1))) == []
 
 
-def test_partial_credit_is_advised_where_it_is_not_in_use() -> None:
-    none = course(*[{"all_tests_rate": 0.0, "zero_variance_rate": 1.0}] * WINDOW)
-    assert all("use partial credit" in text for _, text in warnings(none))
-    partial = warnings({**row, "phase": "partial"} for row in none)
-    assert len(partial) == 2
-    assert not any("use partial credit" in text for _, text in partial)
-
-
 def test_advice_is_only_what_the_phase_can_use() -> None:
     none, worse = [{"all_tests_rate": 0.0}] * WINDOW, [{"syntax_rate": 0.1}] * WINDOW
     of_rft = [text for _, text in warnings({**row, "phase": "rft"} for row in course(*none, *worse))]
