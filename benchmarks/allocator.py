@@ -1,9 +1,10 @@
-"""Does training on a CPU get slower with glibc's malloc? The same SFT at once with it and with another allocator.
+"""Is training on a CPU slower with glibc's malloc? The same SFT at once with it and with another allocator.
 
     apt-get install libjemalloc2
     python benchmarks/allocator.py --json benchmarks/results/allocator.json
 
-Both trainings are on one thread and see the same batches, so the tokens of an update are equal.
+Both trainings are on one thread and see the same batches, so the tokens of an update are equal. The slower one
+has the machine to itself at its end, so the ratios are lower bounds.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def examine_torch() -> Section:
     else:
         add("CPU", "note", "no native bfloat16 arithmetic (AVX-512 BF16 or AMX): sce computes in fp32")
     if uses_glibc_malloc():
-        found = "glibc's, whose search for free memory slows training on a CPU down, more with every update"
+        found = "glibc's, whose search for free memory slows training on a CPU down"
         add("malloc", "note", found, "apt-get install libjemalloc2, then LD_PRELOAD=libjemalloc.so.2 sce train ...")
     add("recipe", *judge_recipe("starter", "cpu", memory_limit_bytes()))
     gpus: list[dict[str, Any]] = facts.get("gpus", [])
