@@ -99,7 +99,7 @@ def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
     Only a problem record has security tests.
 
     Raises:
-        UsageError: no such file.
+        UsageError: no such file, or a problem about a function.
         SceError: it has no tests, or one of them is malformed (the message has file and line).
     """
     if not path.is_file():
