@@ -82,6 +82,7 @@ class Decoder:
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_MergedLayer] = []
+        self.last_graph: Any = None  # see `recorded_step`
         # Tokens of prompts that it has processed, and the time for them.
         self.prompt_tokens, self.prompt_seconds = 0, 0.0
 
@@ -184,20 +185,26 @@ class Decoder:
         return [(zeros(), zeros()) for _ in self.layers]
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, bias: Tensor, start: int, cache: list[tuple[Tensor, Tensor]]
+        self, tokens: Tensor, positions: Tensor, bias: Tensor, start: int | Tensor, cache: list[tuple[Tensor, Tensor]]
     ) -> Tensor:
         """Logits of the last position, (B, V), after writing ``tokens`` (B, T) into the cache at ``start``.
 
         ``bias`` (B, 1, T, length of the cache) is 0 for the entries that each token may see, minus infinity for others.
-        Entries of a row must be in the order of its text, without gaps, for windows count them.
+        Entries of a row must be in the order of its text, without gaps, for windows count them. For one token ``start``
+        may be on the device, of shape (1,).
         """
         rows, width = tokens.shape
+        at: slice | Tensor
+        if isinstance(start, Tensor):
+            at, end = start, min(bias.shape[-1], self.context)
+        else:
+            at, end = slice(start, start + width), start + width
         shape = self._shape
         hidden = functional.embedding(tokens, self._embedding).float()
         if shape.embedding_scale != 1:
             hidden = hidden * shape.embedding_scale
         sights = {
-            window: (self._angles_at(window, positions, start + width), _within(bias, window, start))
+            window: (self._angles_at(window, positions, end), _within(bias, window, start, end))
             for window in set(shape.windows)
         }
         turned, heads = shape.heads + shape.key_value_heads, shape.heads + 2 * shape.key_value_heads
@@ -214,8 +221,8 @@ class Decoder:
                 query_key = (self._rms(query_key.float()) * layer.query_key_norm).to(self.dtype)
             if layer.rotated:
                 query_key = rotated(query_key, cosine, sine)
-            keys[:, :, start : start + width] = query_key[:, shape.heads :]
-            values[:, :, start : start + width] = every[:, turned:]
+            keys[:, :, at] = query_key[:, shape.heads :]
+            values[:, :, at] = every[:, turned:]
             mixed = attended(query_key[:, : shape.heads], keys, values, seen, fused=self._fused)
             flat = mixed.transpose(1, 2).reshape(rows, width, -1)
             hidden = self._added(hidden, _product(flat, layer.out, layer.out_bias), layer.attention_norm)
@@ -265,12 +272,15 @@ def _product(inputs: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
     return functional.linear(inputs, weight, bias)
 
 
-def _within(bias: Tensor, window: int | None, start: int) -> Tensor:
-    """``bias`` without the entries that are a ``window`` or more before a token; the first token is at ``start``."""
+def _within(bias: Tensor, window: int | None, start: int | Tensor, end: int) -> Tensor:
+    """``bias`` without the entries that are a ``window`` or more before a token; the first token is at ``start``.
+
+    No token is at ``end`` or behind it.
+    """
     width, length = bias.shape[-2:]
-    if window is None or start + width <= window:
+    if window is None or end <= window:
         return bias
-    own = torch.arange(start, start + width, device=bias.device)[:, None]
+    own = (start + torch.arange(width, device=bias.device))[:, None]
     behind = own - torch.arange(length, device=bias.device)
     return bias.masked_fill(behind >= window, float("-inf"))
 

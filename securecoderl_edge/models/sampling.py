@@ -20,6 +20,7 @@ from torch.nn import functional
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import score_bias
+from securecoderl_edge.models.recorded_step import DecodingStep
 from securecoderl_edge.models.sizes import CACHE_GROWTH, PREFILL_TOKENS
 
 # Rows of finished sequences are dropped once they make up this fraction of the batch: dropping copies the cache.
@@ -190,10 +191,11 @@ class RunningBatch:
         self.logits = torch.empty(0)
         self._starts: list[int] = []  # the entry at which each row begins
         self._end = 0
+        self._next: DecodingStep | None = None  # of the cache as it is
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
         """Add a row for each of ``prompts``; neighbors that are equal are computed once."""
-        decoder, device = self._decoder, self._decoder.device
+        decoder, device, self._next = self._decoder, self._decoder.device, None
         groups = [(prompt, len(list(equal))) for prompt, equal in groupby(prompts)]
         longest = max(map(len, prompts))
         # Filled on the CPU: one copy to the device instead of one a row.
@@ -240,7 +242,7 @@ class RunningBatch:
 
     def keep(self, rows: list[int]) -> None:
         """Drop all other rows, and entries before the first that a row sees."""
-        self.owners = [self.owners[row] for row in rows]
+        self.owners, self._next = [self.owners[row] for row in rows], None
         if not rows:
             self._cache = []
             return
@@ -254,13 +256,14 @@ class RunningBatch:
     def step(self, tokens: Tensor) -> None:
         """Append a token to each row."""
         if self.is_full:
+            self._next = None
             self._bias = _widened(self._bias, (0, CACHE_GROWTH))
             _change(self._cache, lambda entries: functional.pad(entries, (0, 0, 0, CACHE_GROWTH)))
+        if self._next is None:
+            self._next = DecodingStep(self._decoder, self._positions, self._bias, self._cache)
         self._bias[:, self._end] = 0.0
-        self.logits = self._decoder.forward(
-            tokens[:, None], self._positions[:, None], self._bias[:, None, None], self._end, self._cache
-        )
-        self._positions = self._positions + 1
+        self.logits = self._next(tokens, self._end)
+        self._positions += 1
         self._end += 1
 
 
