@@ -140,6 +140,7 @@ def native_architecture(model: Any) -> Architecture | None:
     base = without_adapters(model)
     if _ARCHITECTURE not in base.__dict__:
         config = {**base.config.to_dict(), "architectures": [type(base).__name__]}
+        config.pop("quantization_config", None)  # LLM.int8, which loading has set
         try:
             base.__dict__[_ARCHITECTURE] = architecture_of(config, type(base).__name__)
         except UsageError:

@@ -160,7 +160,8 @@ def test_an_8_bit_optimizer_keeps_bytes_and_learns(tiny_model: Path) -> None:
 def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) -> None:
     """On a CPU only to see that its layers pass through ours; `compute_on_cpu` refuses them."""
     pytest.importorskip("bitsandbytes")
-    from securecoderl_edge.models.decoder import merged_weight
+    from securecoderl_edge.models.decoder import Decoder, merged_weight
+    from securecoderl_edge.models.sampling import Sampler, sample
     from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
     model = add_adapters(load_base(tiny_model, "int8-bnb", "cpu", torch.float32), LoraSettings(rank=4), seed=1)
@@ -175,6 +176,8 @@ def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) ->
     plain = load_base(tiny_model).model.layers[0].self_attn.q_proj.weight
     merged = merged_weight(model.get_base_model().model.layers[0].self_attn.q_proj)
     torch.testing.assert_close(merged, plain, atol=0.02 * float(plain.abs().max()), rtol=0)
+    greedy = Sampler(0.0, 8, frozenset({1}), torch.zeros(1, 8))
+    assert sample(Decoder(model, torch.float32), [[5, 6, 7]], 1, greedy)[0].token_ids
 
 
 def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(
