@@ -172,6 +172,8 @@ def choose_compute(
         UsageError: the requested device is missing, or the GPU does not support the precision.
     """
     if choose_device(device, tell) == "cuda":
+        # Its attention is compiled for each shape, which takes seconds, and nearly every batch has another shape.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         return compute_on_cuda(torch.cuda.get_device_capability(), base_precision, recompute=recompute)
     return compute_on_cpu(base_precision, recompute=recompute)
 
