@@ -39,7 +39,7 @@ class Gpu:
         return int(self.memory_gib * GIB)
 
 
-# Speeds are those of NVIDIA's data sheets; none of these GPUs was measured here.
+# Speeds are those of NVIDIA's data sheets.
 GPUS = {
     "v100-16": Gpu("V100 with 16 GB", (7, 0), 15.7, 125, 15.7, 900),
     "v100-32": Gpu("V100 with 32 GB", (7, 0), 31.7, 125, 15.7, 900),
@@ -52,6 +52,7 @@ GPUS = {
     "a100-40": Gpu("A100 with 40 GB", (8, 0), 39.3, 312, 19.5, 1555),
     "a100-80": Gpu("A100 with 80 GB", (8, 0), 79.1, 312, 19.5, 2039),
     "h100-80": Gpu("H100 with 80 GB", (9, 0), 79.1, 989, 67, 3350),
+    "h200-141": Gpu("H200 with 141 GB", (9, 0), 139.8, 989, 67, 4800),
 }
 # That of the paper.
 PAPERS_GPU = "v100-16"

@@ -1,8 +1,9 @@
-"""Time of a run on a GPU that is not there, from sizes and the GPU's data sheet. Nothing here was measured on a GPU.
+"""Time of a run on a GPU that is not there, from sizes and the GPU's data sheet.
 
 An upper bound of the work: every prompt and every completion has its maximum length. Running the programs is left out.
 A pass over tokens takes two floating-point operations per weight and token, at a share of the peak. A decoding step
-reads all weights and the KV cache once, or takes as long as it takes to start its kernels.
+reads all weights and the KV cache once. Both take at least as long as the host takes to start them, which was measured
+beside one GPU.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.readiness import completions_per_problem
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
-# Assumptions, usual for code without kernels of its own: shares of the peaks, and kernels of a layer in one step.
+# Assumptions, usual for code without kernels of its own: shares of the peaks.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6
-_KERNELS_PER_LAYER, _SECONDS_PER_KERNEL = 25, 8e-6
+# Of a layer, measured on an H200 (benchmarks/results/gpu-day.json): of one decoding step, and of one pass of training.
+_SECONDS_PER_STEP, _SECONDS_PER_PASS = 2e-4, 5e-3
 
 
 def seconds_per_update(
@@ -30,9 +32,11 @@ def seconds_per_update(
     """
     # A pass backwards costs as much as one forwards, since frozen weights get no gradient.
     epoch = 3 if settings.gradient_checkpointing else 2
+    least = shape.layers * _SECONDS_PER_PASS
     if phase == "sft":
         sft = settings.sft
-        return epoch * _pass(shape, formats, gpu, sft.batch_size, longest_prompt, sft.batch_size, sft.max_tokens)
+        one = _pass(shape, formats, gpu, sft.batch_size, longest_prompt, sft.batch_size, sft.max_tokens)
+        return epoch * max(one, least)
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
     trained = prompts * min(settings.rft.per_problem, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
@@ -43,7 +47,7 @@ def seconds_per_update(
         # piece of the latter, which may be all of it or little.
         passes = settings.measures_kl(phase) + 1 + epoch * ppo.epochs
     sampling = seconds_of_sampling(shape, formats, gpu, ppo, ppo.batch_size, longest_prompt, ppo.samples_per_prompt)
-    return one * passes + sampling
+    return max(one, least) * passes + sampling
 
 
 def seconds_of_evaluation(
@@ -80,8 +84,7 @@ def seconds_of_sampling(
     weights = shape.parameters() * formats.rollout
     cache = 2 * shape.layers * shape.key_value_size * formats.rollout * (prompt + new_tokens / 2)
     reading = (weights + rows * cache) / (_BANDWIDTH_SHARE * gpu.gb_per_second * 1e9)
-    starting = _KERNELS_PER_LAYER * shape.layers * _SECONDS_PER_KERNEL
-    return prefill + batches * new_tokens * max(reading, starting)
+    return prefill + batches * new_tokens * max(reading, shape.layers * _SECONDS_PER_STEP)
 
 
 def _pass(
