@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from securecoderl_edge.models import sampling
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import choose_compute
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.recorded_step import DecodingStep
+from securecoderl_edge.models.sampling import Sampler, sample
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
 SEQUENCES = 16
@@ -33,17 +31,6 @@ SHAPES = {
     "torch": ((200, 160), (213, 151), (187, 160), (222, 133)),
     "cudnn": ((201, 159), (214, 150), (188, 159), (223, 132)),
 }
-
-
-class EagerStep:
-    """`DecodingStep` that records nothing."""
-
-    def __init__(self, decoder: Decoder, positions: Tensor, bias: Tensor, cache: list[tuple[Tensor, Tensor]]) -> None:
-        self._decoder, self._inputs, self._cache = decoder, (positions[:, None], bias[:, None, None]), cache
-
-    def __call__(self, tokens: Tensor, start: int) -> Tensor:
-        """As `DecodingStep`."""
-        return self._decoder.forward(tokens[:, None], *self._inputs, start, self._cache)
 
 
 def seconds_of(work: Callable[[], Any]) -> float:
@@ -61,26 +48,23 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def recorded(model: Any, dtype: torch.dtype, quick: bool) -> dict[str, Any]:
-    """The better of two rounds, for few and for many sequences; whether both ways draw the same tokens."""
-    decoder = Decoder(model, dtype)
+def recorded(model: Any, compute: Any, quick: bool) -> dict[str, Any]:
+    """The better of two rounds, for few and for many sequences."""
+    decoder = Decoder(model, compute.rollout_dtype)
     facts: dict[str, Any] = {}
     for rows, tokens in ((2, 8),) if quick else ((2, 64), (128, 160)):
         prompts = [list(range(10, 210))] * rows
         uniforms = torch.rand(rows, tokens, generator=torch.Generator().manual_seed(1))
-        sampler = sampling.Sampler(0.7, tokens, frozenset(), uniforms)
-        drawn = []
-        for name, step in (("eager", EagerStep), ("recorded", DecodingStep)):
-            setattr(sampling, DecodingStep.__name__, step)
-            draw = partial(sampling.sample, decoder, prompts, 1, sampler)
+        sampler = Sampler(0.7, tokens, frozenset(), uniforms)
+        draw = partial(sample, decoder, prompts, 1, sampler)
+        for name in ("eager", "recorded"):
+            decoder.records_steps = name == "recorded" and compute.device == "cuda"
             facts[f"{name}_seconds_{rows}x{tokens}"] = min(seconds_of(draw) for _ in range(2))
-            drawn.append([done.token_ids for done in draw()])
-        facts[f"same_tokens_{rows}x{tokens}"] = drawn[0] == drawn[1]
     return facts
 
 
 def attention(model: Any, compute: Any, quick: bool) -> dict[str, Any]:
-    """Seconds of each batch; the very first, which loads torch's kernels, is not among them."""
+    """Seconds of each batch; the first of each, which loads the kernels, is not among them."""
     generator = torch.Generator().manual_seed(3)
 
     def tokens(count: int) -> list[int]:
@@ -90,10 +74,10 @@ def attention(model: Any, compute: Any, quick: bool) -> dict[str, Any]:
         pairs = [(tokens(shape[0]), tokens(shape[1])) for _ in range(2 if quick else SEQUENCES)]
         completion_log_probs(model, make_batch(pairs, 0, compute.device), 0.7, compute)[0].sum().backward()
 
-    learn((199, 161))
     facts: dict[str, Any] = {}
     for name, shapes in SHAPES.items():
         torch.backends.cuda.enable_cudnn_sdp(name == "cudnn")
+        learn((199, 161))
         facts[f"{name}_seconds"] = [seconds_of(partial(learn, shape)) for shape in (shapes[:1] if quick else shapes)]
         facts[f"{name}_seconds_again"] = seconds_of(partial(learn, shapes[0 if quick else -1]))
     return facts
@@ -104,7 +88,7 @@ def main(what: str, folder: Path, quick: bool) -> None:
     compute = choose_compute("auto", "int8")
     base = load_base(folder, compute.base_precision, compute.device, compute.products)
     model = add_adapters(base, LoraSettings(), 0)
-    facts = recorded(model, compute.rollout_dtype, quick) if what == "recorded" else attention(model, compute, quick)
+    facts = (recorded if what == "recorded" else attention)(model, compute, quick)
     sys.stdout.write(json.dumps(facts) + "\n")
 
 

@@ -54,7 +54,8 @@ _AFTER_TABLE = """
 `starter` is tuned for the 4.8 M-parameter model `nano` on a CPU; `starter-c` has the same rates for programs in C. The
 [study](study.md) uses the settings of `starter` with other phase lengths. `paper-exact` has
 [results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models.
-`qwen-0.5b`, `paper-exact` and `paper-v100` were never trained to their end; [a few updates](gpu.md#measurements-on-an-h200) were.
+`qwen-0.5b`, `paper-exact` and `paper-v100` have not run on a GPU with their models;
+[a few updates](gpu.md#measurements-on-an-h200) of the last two have, with random weights.
 
 ## The paper's settings
 

@@ -13,8 +13,8 @@ Breaches of these rules are collected, with the function of ours that made them,
 * reads of the device by the host outside of `ALLOWED_READS`: items, copies to the CPU, and operations whose result has
   a size that depends on numbers (boolean indexing, nonzero, masked_select). Each makes the host wait for the device.
 
-Not covered: what CUDA's own kernels compute (rounding, overflow, which attention kernel is chosen), memory, streams,
-several devices, autocast, bitsandbytes, and operations that CUDA lacks in a dtype that the CPU has.
+Not covered: what CUDA's own kernels compute (rounding, overflow, which attention kernel is chosen), recorded steps,
+memory, streams, several devices, autocast, bitsandbytes, and operations that CUDA lacks in a dtype that the CPU has.
 """
 
 from __future__ import annotations

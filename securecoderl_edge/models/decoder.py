@@ -82,7 +82,9 @@ class Decoder:
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_MergedLayer] = []
-        self.last_graph: Any = None  # see `recorded_step`
+        # See `recorded_step`.
+        self.records_steps = self.device.type == "cuda"
+        self.last_graph: Any = None
         # Tokens of prompts that it has processed, and the time for them.
         self.prompt_tokens, self.prompt_seconds = 0, 0.0
 
@@ -196,7 +198,7 @@ class Decoder:
         rows, width = tokens.shape
         at: slice | Tensor
         if isinstance(start, Tensor):
-            at, end = start, min(bias.shape[-1], self.context)
+            at, end = start, bias.shape[-1]
         else:
             at, end = slice(start, start + width), start + width
         shape = self._shape

@@ -165,6 +165,8 @@ def choose_compute(
 ) -> Compute:
     """Resolve ``auto``: CUDA if available, with an int8 base; else the CPU in float32. Use the fastest compute dtype.
 
+    For CUDA this turns off cuDNN's attention, for the whole process.
+
     Args:
         tell: see `choose_device`.
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class DecodingStep:
     """`Decoder.forward` of one more token per row, for as long as the tensors that it reads stay where they are.
 
-    On CUDA the first call computes as usual, which loads the kernels; the second records a graph. Elsewhere no call
-    does.
+    With ``decoder.records_steps`` the first call computes as usual, which loads the kernels; the second records a
+    graph.
 
     Args:
         positions: (B,) of the tokens; the caller counts in place.
@@ -37,7 +37,7 @@ class DecodingStep:
 
     def __call__(self, tokens: Tensor, start: int) -> Tensor:
         """(B, V) logits after ``tokens`` (B,), written to the cache at ``start``; the next call may overwrite them."""
-        if self._decoder.device.type != "cuda":
+        if not self._decoder.records_steps:
             return self._decoder.forward(tokens[:, None], *self._inputs, start, self._cache)
         self._tokens.copy_(tokens[:, None])
         self._start.fill_(start)
@@ -45,12 +45,12 @@ class DecodingStep:
             self._is_warm = True
             return self._forward()
         if self._graph is None:
-            try:
+            with suppress(torch.OutOfMemoryError):
                 self._record()
-            except torch.OutOfMemoryError:
-                # While it records, the allocator frees none of the memory that it has cached.
-                torch.cuda.empty_cache()
-                self._record()
+        if self._graph is None:
+            # While it records, the allocator frees none of the memory that it has cached.
+            torch.cuda.empty_cache()
+            self._record()
         self._graph.replay()
         return self._logits
 

@@ -191,11 +191,12 @@ class RunningBatch:
         self.logits = torch.empty(0)
         self._starts: list[int] = []  # the entry at which each row begins
         self._end = 0
-        self._next: DecodingStep | None = None  # of the cache as it is
+        self._decoding_step: DecodingStep | None = None  # reads the tensors below; None when they are replaced
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
         """Add a row for each of ``prompts``; neighbors that are equal are computed once."""
-        decoder, device, self._next = self._decoder, self._decoder.device, None
+        self._decoding_step = None
+        decoder, device = self._decoder, self._decoder.device
         groups = [(prompt, len(list(equal))) for prompt, equal in groupby(prompts)]
         longest = max(map(len, prompts))
         # Filled on the CPU: one copy to the device instead of one a row.
@@ -242,7 +243,8 @@ class RunningBatch:
 
     def keep(self, rows: list[int]) -> None:
         """Drop all other rows, and entries before the first that a row sees."""
-        self.owners, self._next = [self.owners[row] for row in rows], None
+        self._decoding_step = None
+        self.owners = [self.owners[row] for row in rows]
         if not rows:
             self._cache = []
             return
@@ -256,13 +258,13 @@ class RunningBatch:
     def step(self, tokens: Tensor) -> None:
         """Append a token to each row."""
         if self.is_full:
-            self._next = None
+            self._decoding_step = None
             self._bias = _widened(self._bias, (0, CACHE_GROWTH))
             _change(self._cache, lambda entries: functional.pad(entries, (0, 0, 0, CACHE_GROWTH)))
-        if self._next is None:
-            self._next = DecodingStep(self._decoder, self._positions, self._bias, self._cache)
+        if self._decoding_step is None:
+            self._decoding_step = DecodingStep(self._decoder, self._positions, self._bias, self._cache)
         self._bias[:, self._end] = 0.0
-        self.logits = self._next(tokens, self._end)
+        self.logits = self._decoding_step(tokens, self._end)
         self._positions += 1
         self._end += 1
 

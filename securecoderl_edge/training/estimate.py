@@ -2,8 +2,8 @@
 
 An upper bound of the work: every prompt and every completion has its maximum length. Running the programs is left out.
 A pass over tokens takes two floating-point operations per weight and token, at a share of the peak. A decoding step
-reads all weights and the KV cache once. Both take at least as long as the host takes to start them, which was measured
-beside one GPU.
+reads all weights and the KV cache once. It takes at least the latency of its kernels, and a pass over a micro-batch at
+least the time that the host takes to start it, both as measured on one machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSet
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6
-# Of a layer, measured on an H200 (benchmarks/results/gpu-day.json): of one decoding step, and of one pass of training.
+# Of a layer in a decoding step, and in a pass over a micro-batch; from an H200 (benchmarks/results/gpu-day.json).
 _SECONDS_PER_STEP, _SECONDS_PER_PASS = 2e-4, 5e-3
 
 
@@ -32,22 +32,24 @@ def seconds_per_update(
     """
     # A pass backwards costs as much as one forwards, since frozen weights get no gradient.
     epoch = 3 if settings.gradient_checkpointing else 2
-    least = shape.layers * _SECONDS_PER_PASS
+
+    def trained_pass(prompts: int, completions: int, new_tokens: int) -> float:
+        pieces = -(-(prompts * longest_prompt + completions * new_tokens) // settings.ppo.micro_batch_tokens)
+        one = _pass(shape, formats, gpu, prompts, longest_prompt, completions, new_tokens)
+        return max(one, pieces * shape.layers * _SECONDS_PER_PASS)
+
     if phase == "sft":
-        sft = settings.sft
-        one = _pass(shape, formats, gpu, sft.batch_size, longest_prompt, sft.batch_size, sft.max_tokens)
-        return epoch * max(one, least)
+        return epoch * trained_pass(settings.sft.batch_size, settings.sft.batch_size, settings.sft.max_tokens)
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
     trained = prompts * min(settings.rft.per_problem, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
-    one = _pass(shape, formats, gpu, prompts, longest_prompt, trained, ppo.max_tokens)
     passes = float(epoch)
     if phase in RL_PHASES:
         # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
         # piece of the latter, which may be all of it or little.
         passes = settings.measures_kl(phase) + 1 + epoch * ppo.epochs
     sampling = seconds_of_sampling(shape, formats, gpu, ppo, ppo.batch_size, longest_prompt, ppo.samples_per_prompt)
-    return max(one, least) * passes + sampling
+    return trained_pass(prompts, trained, ppo.max_tokens) * passes + sampling
 
 
 def seconds_of_evaluation(

@@ -12,18 +12,18 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from decoded import sampled, served
 from tiny_families import build_family
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models import sampling
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.int8 import Int8Linear
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import Sampled, Sampler, sample
-from securecoderl_edge.models.sizes import CACHE_GROWTH, HAS_BF16, HAS_INT8_UNITS
+from securecoderl_edge.models.sampling import Sampler, sample
+from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
@@ -94,37 +94,18 @@ def test_greedy_sampling_in_float32_finds_the_tokens_of_the_cpu(accelerator: str
     assert drawn[0] == drawn[1]
 
 
-class EagerStep:
-    """`DecodingStep` that records nothing."""
-
-    def __init__(self, decoder: Decoder, positions: torch.Tensor, bias: torch.Tensor, cache: Any) -> None:
-        self._decoder, self._positions, self._bias, self._cache = decoder, positions, bias, cache
-
-    def __call__(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
-        positions, bias = self._positions[:, None], self._bias[:, None, None]
-        return self._decoder.forward(tokens[:, None], positions, bias, start, self._cache)
-
-
-def sampled(decoder: Decoder, parallel: int | None = None) -> list[Sampled]:
-    """Completions of which some end early, some outlive several enlargements of the cache, some wait for a place."""
-    tokens, prompts = 3 * CACHE_GROWTH, [[5, 6, 7], [4, 9, 8, 7, 6], [11]]
-    uniforms = torch.rand(4 * len(prompts), tokens, generator=torch.Generator().manual_seed(1))
-    return sample(decoder, prompts, 4, Sampler(1.0, tokens, frozenset(range(3)), uniforms), parallel)
-
-
 @pytest.mark.parametrize("products", ["fp32", "fp16"])
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma3"])
-def test_recorded_steps_draw_what_eager_ones_draw(
-    accelerator: str, family: str, products: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_steps_draw_what_eager_ones_draw(accelerator: str, family: str, products: str, tmp_path: Path) -> None:
     decoder = Decoder(load_base(build_family(tmp_path, family), "fp32", accelerator), PRODUCTS[products])
-    recorded = [sampled(decoder), sampled(decoder, parallel=5)]
+
+    def drawn() -> tuple[object, ...]:
+        return sampled(decoder), sampled(decoder, parallel=5), served(decoder)
+
+    recorded = drawn()
     assert (decoder.last_graph is not None) == (accelerator == "cuda")
-    lengths = {len(done.token_ids) for done in recorded[0]}
-    assert min(lengths) < CACHE_GROWTH, "none ends early"
-    assert max(lengths) > 2 * CACHE_GROWTH, "the cache grows once"
-    monkeypatch.setattr(sampling, "DecodingStep", EagerStep)
-    assert [sampled(decoder), sampled(decoder, parallel=5)] == recorded
+    decoder.records_steps = False
+    assert drawn() == recorded
 
 
 def test_steps_are_recorded_where_other_memory_is_cached(accelerator: str, tiny_model: Path) -> None:

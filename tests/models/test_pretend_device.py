@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from decoded import PROMPTS, served
 from once import Once
 from pretend_device import NAME, BrokenRule, PretendTensor, Watch, pretend_device
 from tiny_families import FAMILIES, build_family
@@ -23,13 +24,9 @@ from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sampling import Sampled, Sampler, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
-from securecoderl_edge.runtimes.hf_batch import HfBatch
-from securecoderl_edge.runtimes.protocol import Sampling, Task
-from securecoderl_edge.runtimes.text_writer import Draft, TextWriter, TokenText
 
 # More tokens than a cache grows by; more than the window of the families that have one.
 LENGTH = CACHE_GROWTH + 6
-PROMPTS = [[5, 6, 7, 8, 9], [11, 12], [13, 14, 15, 16, 17, 18, 19, 20]]
 DRAW, PREFILL = "models/sampling.py:Completions.draw", "models/sampling.py:_prefill"
 
 
@@ -165,35 +162,6 @@ def test_a_second_read_of_a_step_is_counted(tiny_qwen: Path, monkeypatch: pytest
 
     monkeypatch.setattr(sampling, "draw_tokens", looks)
     assert watched(tiny_qwen, sampler(5)).reads[DRAW] == 10
-
-
-def served(decoder: Decoder) -> tuple[dict[int, tuple[int, ...]], int]:
-    """Tokens of tasks of several settings that join one after the other, and the number of steps."""
-
-    def write(task: Task, show: Any) -> Draft:
-        pieces = TokenText(lambda ids: " ".join(map(str, ids)), {})
-        return Draft(task.sampling, lambda token: False, pieces, TextWriter(show=show))
-
-    decoder.refresh()
-    settings = [
-        Sampling(0.8, 12, seed=1),
-        Sampling(0.0, 9),
-        Sampling(1.0, 20, seed=2, top_k=5),
-        Sampling(0.8, 7, top_p=0.9),
-    ]
-    tasks = [Task(key, str(key % 3), sampling) for key, sampling in enumerate(settings)]
-    batch, found, steps = HfBatch(decoder, 3, lambda task: PROMPTS[int(task.prompt)], write), {}, 0
-    while len(found) < len(tasks):
-        if steps < len(tasks):
-            batch.add(tasks[steps : steps + 1])
-        if steps == 2:
-            batch.drop([0])
-            found[0] = ()
-        for progress in batch.step():
-            if progress.completion is not None:
-                found[progress.key] = progress.completion.token_ids
-        steps += 1
-    return found, steps
 
 
 def test_an_open_batch_decodes_on_a_device_what_it_decodes_on_the_cpu_with_one_read_a_step(once: Once) -> None:

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from tiny_families import WINDOW, build_family
 from tiny_models import build_adapter
 
 from securecoderl_edge.errors import SceError, UsageError
@@ -65,23 +64,6 @@ def test_greedy_sampling_of_ragged_prompts_equals_hf_generate(adapted: Any, toke
             inputs, max_new_tokens=20, do_sample=False, pad_token_id=0, eos_token_id=tokenizer.eos_token_id
         )
         assert list(done.token_ids) == expected[0, inputs.shape[1] :].tolist()
-
-
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_a_step_computes_the_same_when_its_place_is_on_the_device(tmp_path: Path, family: str) -> None:
-    """As a recorded step has it; the second layer of the windowed family masks by it."""
-    decoder = Decoder(load_base(build_family(tmp_path, family)), torch.float32)
-    decoder.refresh()
-    length, generator = WINDOW + 3, torch.Generator().manual_seed(3)
-    tokens = torch.randint(5, 100, (2, length), generator=generator)
-    here, there = decoder.new_cache(2, length + 2), decoder.new_cache(2, length + 2)
-    bias = torch.full((2, 1, 1, length + 2), float("-inf"))
-    for place in range(length):
-        bias[..., place] = 0
-        positions = torch.full((2, 1), place)
-        step = tokens[:, place, None], positions, bias
-        expected = decoder.forward(*step, place, here)
-        assert torch.equal(decoder.forward(*step, torch.tensor([place]), there), expected)
 
 
 def test_the_decoder_follows_the_adapter_only_after_a_refresh(adapted: Any, tokenizer: Any) -> None:

@@ -52,6 +52,14 @@ def test_more_work_takes_longer(shape: Architecture, paper: TrainSettings) -> No
     assert update(longer, "sft") == pytest.approx(2 * update(paper, "sft"))
 
 
+def test_an_update_takes_as_long_as_the_host_takes_to_start_it(shape: Architecture, paper: TrainSettings) -> None:
+    """On an H200 an RL update of this recipe with short prompts took 4.4 s (benchmarks/results/gpu-day.json)."""
+    update = partial(seconds_per_update, shape, formats=HALF, gpu=GPUS["h200-141"], longest_prompt=200)
+    assert 3 < update(settings=paper, phase="binary") < 6
+    halved = replace(paper, ppo=replace(paper.ppo, micro_batch_tokens=paper.ppo.micro_batch_tokens // 2))
+    assert update(settings=halved, phase="sft") == pytest.approx(2 * update(settings=paper, phase="sft"), rel=0.2)
+
+
 def test_completions_that_are_decoded_together_cost_less_than_one_after_the_other(shape: Architecture) -> None:
     ppo = PpoSettings(max_tokens=100, rollout_sequences=32)
     seconds = partial(seconds_of_sampling, shape, HALF, V100, ppo, prompt=500)
