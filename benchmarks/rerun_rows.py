@@ -2,8 +2,9 @@
 
     python benchmarks/rerun_rows.py table3 recipe --json benchmarks/results/rerun-rows.json
 
-A row is a variant with one of its seeds. Another processor rounds differently, so single programs change: a row agrees
-if both rates are within three standard errors of each other, with every program counted as independent.
+A row is a variant with one of its seeds. Rows that the file has are kept and not run again. Another processor rounds
+differently, so single programs change: a row agrees if both rates are within three standard errors of each other, with
+every program counted as independent.
 """
 
 from __future__ import annotations
@@ -64,12 +65,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/rerun"), help="folder for the runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     arguments = parser.parse_args()
-    found: list[dict[str, Any]] = []
+    found = read_json(arguments.json)["rows"] if arguments.json and arguments.json.is_file() else []
+    known = {(row["study"], row["arm"], row["seed"]) for row in found}
     for name in arguments.studies:
         record = read_json(RECORDS / f"study-{name}.json")
         arms = [arm for arm in record["arms"] if arm["name"] not in REMOVED_ARMS]
         every = [(arm["name"], seed) for arm in arms for seed in arm["seeds"]]
         for arm, seed in random.Random(f"{arguments.seed} {name}").sample(every, arguments.rows):
+            if (name, arm, seed) in known:
+                continue
             found += rerun(name, record, arm, seed, arguments.runs)
             publish({"rows": found}, arguments.json, shown={"rows": len(found), "last": found[-1]})
     if not all(row["agrees"] for row in found):
