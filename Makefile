@@ -33,7 +33,8 @@ demo-real: $(VENV)/installed-smollm2
 		"Write a function fahrenheit(celsius) that converts a temperature from degrees Celsius to degrees Fahrenheit."
 
 # Tests are spread over all cores; a worker that is done takes some of another's.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+SPREAD := -n auto --maxprocesses 8 --dist worksteal
+PYTEST := $(BIN)/python -m pytest $(SPREAD)
 
 test: $(VENV)/installed-dev
 	$(PYTEST) -m "not slow"
@@ -53,7 +54,7 @@ check: lint test
 # Which lines the tests run, in the processes that they start too.
 coverage: $(VENV)/installed-dev
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest $(SPREAD)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --skip-covered
 
