@@ -19,7 +19,7 @@ from typing import Any
 from random_model import make_model
 
 ROOT = Path(__file__).parents[1]
-WORKER, SPEED_WORKER = (Path(__file__).with_name(f"gpu_{name}_worker.py") for name in ("fit", "speed"))
+FIT_WORKER, SPEED_WORKER = (Path(__file__).with_name(f"gpu_{name}_worker.py") for name in ("fit", "speed"))
 PART_SECONDS = 480
 GRACE_SECONDS = 20
 ERROR_LINES = 12
@@ -184,31 +184,29 @@ def cuda_tests(day: Day) -> Parts:
     yield "pytest", measure
 
 
+def worker(day: Day, script: Path, what: str, model: str, shape: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """What a worker prints of its measurement ``what`` on the day's ``model``, of less in a rehearsal.
+
+    Raises:
+        Skipped: this device does not have the format.
+    """
+    quick = ("--quick",) if day.rehearse else ()
+    found: dict[str, Any] = json.loads(child(day, script, what, day.model(model, shape), *quick).splitlines()[-1])
+    if not found:
+        raise Skipped("this device does not have the format")
+    return found
+
+
 def fit(day: Day, whats: tuple[str, ...]) -> Parts:
     """Measurements of `gpu_fit_worker`; the first and the last in a rehearsal."""
-
-    def measure(what: str) -> dict[str, Any]:
-        quick = ("--quick",) if day.rehearse else ()
-        found: dict[str, Any] = json.loads(child(day, WORKER, what, day.model("1.3b"), *quick).splitlines()[-1])
-        if not found:
-            raise Skipped("this device does not have the format")
-        return found
-
     for what in (whats[0], whats[-1]) if day.rehearse else whats:
-        yield what, partial(measure, what)
+        yield what, partial(worker, day, FIT_WORKER, what, "1.3b")
 
 
 def speed(day: Day) -> Parts:
     """Comparisons of `gpu_speed_worker` on a model of SmolLM2-135M's shape."""
-
-    def measure(what: str) -> dict[str, Any]:
-        quick = ("--quick",) if day.rehearse else ()
-        model = day.model("smollm2-shape", SMOLLM2_SHAPE)
-        found: dict[str, Any] = json.loads(child(day, SPEED_WORKER, what, model, *quick).splitlines()[-1])
-        return found
-
     for what in ("recorded", "attention"):
-        yield what, partial(measure, what)
+        yield what, partial(worker, day, SPEED_WORKER, what, "smollm2-shape", SMOLLM2_SHAPE)
 
 
 def train(day: Day, run: Path, *words: object, settings: Iterable[str] = ()) -> tuple[object, ...]:
