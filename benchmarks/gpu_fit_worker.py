@@ -28,7 +28,7 @@ def work(what: str, folder: Path, quick: bool) -> dict[str, Any]:
     """What a worker process does."""
     import torch
 
-    from securecoderl_edge.system.machine import return_large_blocks
+    from securecoderl_edge.system.heap import return_large_blocks
 
     return_large_blocks()
     kind, _, precision = what.partition("-")  # rollout8-int8: eight sequences

@@ -12,7 +12,8 @@ from securecoderl_edge.models.architecture import architecture_of, read_architec
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
-from securecoderl_edge.system.machine import memory_limit_bytes, uses_glibc_malloc
+from securecoderl_edge.system.heap import uses_glibc_malloc
+from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.system.processes import ask
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.recipe import known_shapes, resolve

@@ -22,6 +22,7 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.recorded_step import DecodingStep
 from securecoderl_edge.models.sizes import CACHE_GROWTH, PREFILL_TOKENS
+from securecoderl_edge.system.heap import bound_free_memory
 
 # Rows of finished sequences are dropped once they make up this fraction of the batch: dropping copies the cache.
 _COMPACT_SHARE = 0.25
@@ -298,6 +299,7 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
     """Replace the KV cache layer by layer, so that memory never holds two of them."""
     for number, (keys, values) in enumerate(cache):
         cache[number] = change(keys), change(values)
+    bound_free_memory()  # the old blocks are too small for what grows
 
 
 def truncated(scores: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.fused import attend, project, rms_norm, rotate, score_bias
+from securecoderl_edge.system.heap import bound_free_memory
 
 # The attribute of a loaded model that keeps its architecture.
 _ARCHITECTURE = "_sce_architecture"
@@ -206,6 +207,8 @@ def _layer(
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One decoder layer; returns its output and its part of the KV cache, without that of ``past``."""
+    if hidden.is_cpu:
+        bound_free_memory()  # of the layers before
     attention, norms = layer.self_attn, shape.kind.norms
     normed = _normed_at(norms.before_attention, hidden, layer, shape, dtype)
     inputs = (attention.q_proj, attention.k_proj, attention.v_proj)

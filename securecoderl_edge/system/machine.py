@@ -23,8 +23,6 @@ _PACKAGES = (
     *("numpy", "bandit", "torch", "transformers", "peft", "bitsandbytes", "tokenizers"),
     *("llama-cpp-python", "gguf", "onnx", "onnxruntime"),
 )
-_M_MMAP_THRESHOLD = -3  # of <malloc.h>
-_LARGE_BLOCK_BYTES = 16 << 20
 
 
 def describe_machine() -> dict[str, Any]:
@@ -203,35 +201,3 @@ def peak_rss_bytes() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
-
-
-def return_large_blocks() -> None:
-    """Make glibc return freed blocks of 16 MiB and more to the system at once; no effect on other C libraries.
-
-    Batches of varying lengths otherwise leave holes in the heap, and training grows to twice its size. From 4 MiB on,
-    SmolLM2 trained in 5 % less memory and 7 % more time, that of new pages, than from 32 MiB on, where four
-    layers of the shape of a 1.3 B model exceeded the memory plan by a third.
-    """
-    import ctypes  # slow, and most commands do without
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
-
-
-def uses_glibc_malloc() -> bool:
-    """Whether memory comes from glibc, and not from an allocator that is loaded in its place."""
-    try:
-        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return platform.libc_ver()[0] == "glibc" and re.search("jemalloc|tcmalloc|mimalloc", maps) is None
-
-
-def return_free_memory() -> None:
-    """Make glibc return all free memory of its heap, in milliseconds; no effect on other C libraries."""
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

@@ -15,6 +15,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, PREFILL_TOKENS, Formats, logits_at_a_time
+from securecoderl_edge.system.heap import KEPT_BYTES
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
@@ -209,12 +210,13 @@ def _sampling(
     merging = 4 * 4 * shape.hidden * shape.intermediate
     # One layer is copied when the cache grows.
     growing = rows * length * token // shape.layers
-    return {
+    parts = {
         "merged weights": linears * formats.rollout
         + (output * formats.rollout if formats.rollout != formats.other else 0),
         "KV cache": rows * length * token,
         "one step": max(prompt_pass, drawing + growing, merging - rows * length * token),
     }
+    return parts | _free_blocks(formats, parts["one step"])
 
 
 def _update(
@@ -276,10 +278,12 @@ def _update(
     output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0
     logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
     parts = {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}
-    if formats.device == "cpu":
-        # What glibc keeps of blocks that were freed, measured; jemalloc keeps nothing.
-        parts["free blocks"] = parts["one layer or logits"] // 3
-    return parts
+    return parts | _free_blocks(formats, parts["one layer or logits"])
+
+
+def _free_blocks(formats: Formats, passing: int) -> dict[str, int]:
+    """What glibc keeps of freed blocks: measured, and bounded by `heap.bound_free_memory`. jemalloc keeps nothing."""
+    return {"free blocks": min(passing // 2, KEPT_BYTES)} if formats.device == "cpu" else {}
 
 
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: Gpu | None = None) -> int:

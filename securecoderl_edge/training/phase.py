@@ -13,7 +13,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, step_name
 from securecoderl_edge.system.files import remove_leftovers
-from securecoderl_edge.system.machine import return_free_memory
+from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.checkpoint import (
     KEEP,

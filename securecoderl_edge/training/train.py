@@ -29,7 +29,7 @@ from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, mark_latest
 from securecoderl_edge.system.files import locked, write_atomically
-from securecoderl_edge.system.machine import return_large_blocks
+from securecoderl_edge.system.heap import return_large_blocks
 from securecoderl_edge.training.checkpoint import check_published, publish
 from securecoderl_edge.training.parallel import Team, is_restarted, join
 from securecoderl_edge.training.phase import Phase, Stopped

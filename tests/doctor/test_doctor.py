@@ -26,7 +26,7 @@ from securecoderl_edge.doctor import Check, Report, Section, extras, host, isola
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import describe_levels, selftest
 from securecoderl_edge.sandbox.selftest import Attempt, CSelfTest, SelfTest
-from securecoderl_edge.system import machine, processes
+from securecoderl_edge.system import heap, machine, processes
 
 PROJECT = read_toml(ROOT / "pyproject.toml")["project"]
 GROUPS = ("machine", "sandbox", "extras", "llama_cpp", "torch")
@@ -304,12 +304,12 @@ def test_how_a_child_ended_is_reported_with_its_last_words(worker: Any) -> None:
 
 
 def test_another_allocator_is_seen(tmp_path: Path) -> None:
-    before = machine.uses_glibc_malloc()
+    before = heap.uses_glibc_malloc()
     library = tmp_path / "libjemalloc.so.2"
     library.write_bytes(bytes(mmap.PAGESIZE))
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
-        assert not machine.uses_glibc_malloc()
-    assert machine.uses_glibc_malloc() == before
+        assert not heap.uses_glibc_malloc()
+    assert heap.uses_glibc_malloc() == before
 
 
 @needs("torch")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -142,7 +141,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import gpu_fit_worker
-from securecoderl_edge.system.machine import return_large_blocks
+from securecoderl_edge.system.heap import return_large_blocks
 return_large_blocks()
 print(json.dumps(gpu_fit_worker.measure_training(sys.argv[2], Path(sys.argv[3]), sys.argv[4], False)))
 """
@@ -152,15 +151,15 @@ print(json.dumps(gpu_fit_worker.measure_training(sys.argv[2], Path(sys.argv[3]),
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from /proc")
 @pytest.mark.parametrize("kind", ["update", "sft"])
-def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: Path) -> None:
-    """On the real code and four layers of the paper's model; what Python and torch take themselves is left out."""
+def test_the_plan_is_at_most_10_percent_below_and_15_above_what_is_measured(kind: str, tmp_path: Path) -> None:
+    """On the real code and twelve layers of the paper's model; what Python and torch take themselves is left out."""
     benchmarks = ROOT / "benchmarks"
     sys.path.insert(0, str(benchmarks))
     try:
         from random_model import make_model
     finally:
         sys.path.remove(str(benchmarks))
-    make_model(tmp_path / "model", None, layers=4)
+    make_model(tmp_path / "model", None, layers=12)
     arguments = [str(benchmarks), kind, str(tmp_path / "model"), "int8"]
     small = "import gpu_fit_worker; gpu_fit_worker.NEW_TOKENS = 64; gpu_fit_worker.PROMPT_TOKENS = 512"
     code = MEASURE.replace("import gpu_fit_worker", small, 1)
@@ -170,7 +169,8 @@ def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: 
     parts = ["sft"] if kind == "sft" else ["sampling", "learning"]
     for part in parts:
         planned, measured = (figures[f"{part}{key}"] - figures["before_gib"] for key in ("_planned_gib", "_gib"))
-        assert planned == pytest.approx(measured, rel=0.15), figures
+        # Without `heap.bound_free_memory` learning takes 13 % more than planned.
+        assert 0.9 * measured < planned < 1.15 * measured, figures
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "olmo2", "granite4", "gemma3"])
@@ -203,22 +203,3 @@ def test_what_layers_keep_is_planned_for_every_kind_of_norm(family: str, precisi
     formats = Formats.of("cpu", "fp32", "bfloat16" if precision == "bf16" else "float32", "float32")
     planned = plan_memory(shape, settings, formats, tokens, "sft").update["activations"]
     assert 0.9 * found < planned < 1.2 * found
-
-
-HOLES = """
-from securecoderl_edge.system.machine import return_free_memory
-def resident():
-    return int(open("/proc/self/statm").read().split()[1])
-blocks = [bytearray(2000) for _ in range(20_000)]
-top = bytearray(2000)  # what lies below it is not given back by itself
-full = resident()
-del blocks
-return_free_memory()
-print(resident() / full)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left alone")
-def test_what_is_free_in_the_heap_is_given_back() -> None:
-    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, timeout=60, check=True)
-    assert float(done.stdout) < 0.7

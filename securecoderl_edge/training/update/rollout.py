@@ -20,7 +20,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.score import Score, score_from_record
-from securecoderl_edge.system.machine import return_free_memory
+from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
 from securecoderl_edge.training.update.rewards import training_reward

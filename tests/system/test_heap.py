@@ -1,0 +1,47 @@
+"""Free memory of glibc's heap: returned when asked, and bounded."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left alone")
+FREE = """
+from securecoderl_edge.system.heap import KEPT_BYTES, bound_free_memory, return_free_memory
+
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+
+
+def kept(size, give_back):
+    blocks = [bytearray(2000) for _ in range(size // 2000)]
+    top = bytearray(2000)  # what lies below it is not given back by itself
+    full = resident()
+    del blocks
+    give_back()
+    return resident() / full
+"""
+
+
+def kept(call: str) -> float:
+    """The part of a new process's memory that stays after it freed most of it and called the function."""
+    code = f"{FREE}\nprint({call})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return float(done.stdout)
+
+
+def test_what_is_free_in_the_heap_is_given_back() -> None:
+    assert kept("kept(40_000_000, return_free_memory)") < 0.7
+    assert kept("kept(40_000_000, lambda: None)") > 0.9
+
+
+def test_free_memory_is_given_back_if_there_is_more_than_the_bound() -> None:
+    assert kept("kept(KEPT_BYTES // 2, bound_free_memory)") > 0.9
+    assert kept("kept(2 * KEPT_BYTES, bound_free_memory)") < 0.3
+    # Also when much else is in memory, and again after the first time.
+    again = "[kept(2 * KEPT_BYTES, bound_free_memory) for _ in range(3)][-1]"
+    assert kept(f"(other := bytearray(1 << 29), {again})[1]") < 0.6
