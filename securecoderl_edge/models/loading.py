@@ -50,7 +50,7 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu", produc
     # Sampling settings of the model's folder (a penalty, a filter) would make `generate` sample another distribution.
     model.generation_config = GenerationConfig()
     model.requires_grad_(False)
-    return_free_memory()  # that of loading
+    return_free_memory()  # Loading leaves temporary copies.
     return model.eval()
 
 

@@ -229,6 +229,7 @@ class RunningBatch:
         self._bias = torch.cat([_widened(self._bias, sides[0]), _widened(bias, sides[1])])
         for number, ((keys, values), (more_keys, more_values)) in enumerate(zip(self._cache, cache, strict=True)):
             self._cache[number] = joined(keys, more_keys), joined(values, more_values)
+            bound_free_memory()
         self._end += max(lead, 0)
         self._starts = [
             start + side for part, (side, _) in zip((self._starts, starts), sides, strict=True) for start in part
@@ -299,7 +300,7 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
     """Replace the KV cache layer by layer, so that memory never holds two of them."""
     for number, (keys, values) in enumerate(cache):
         cache[number] = change(keys), change(values)
-    bound_free_memory()  # the old blocks are too small for what grows
+        bound_free_memory()  # A longer cache does not fit the blocks of the old one.
 
 
 def truncated(scores: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:

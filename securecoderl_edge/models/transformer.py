@@ -208,7 +208,7 @@ def _layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One decoder layer; returns its output and its part of the KV cache, without that of ``past``."""
     if hidden.is_cpu:
-        bound_free_memory()  # of the layers before
+        bound_free_memory()  # Layers leave holes between what they keep.
     attention, norms = layer.self_attn, shape.kind.norms
     normed = _normed_at(norms.before_attention, hidden, layer, shape, dtype)
     inputs = (attention.q_proj, attention.k_proj, attention.v_proj)

@@ -15,7 +15,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, PREFILL_TOKENS, Formats, logits_at_a_time
-from securecoderl_edge.system.heap import KEPT_BYTES
+from securecoderl_edge.system.heap import GROWTH_BYTES
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
@@ -283,7 +283,7 @@ def _update(
 
 def _free_blocks(formats: Formats, passing: int) -> dict[str, int]:
     """What glibc keeps of freed blocks: measured, and bounded by `heap.bound_free_memory`. jemalloc keeps nothing."""
-    return {"free blocks": min(passing // 2, KEPT_BYTES)} if formats.device == "cpu" else {}
+    return {"free blocks": min(passing // 2, GROWTH_BYTES)} if formats.device == "cpu" else {}
 
 
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: Gpu | None = None) -> int:

@@ -151,8 +151,8 @@ print(json.dumps(gpu_fit_worker.measure_training(sys.argv[2], Path(sys.argv[3]),
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from /proc")
 @pytest.mark.parametrize("kind", ["update", "sft"])
-def test_the_plan_is_at_most_10_percent_below_and_15_above_what_is_measured(kind: str, tmp_path: Path) -> None:
-    """On the real code and twelve layers of the paper's model; what Python and torch take themselves is left out."""
+def test_the_plan_is_at_most_8_percent_below_and_15_above_the_measured_peak(kind: str, tmp_path: Path) -> None:
+    """On the real code and twelve layers of the paper's model; without the memory of Python and torch."""
     benchmarks = ROOT / "benchmarks"
     sys.path.insert(0, str(benchmarks))
     try:
@@ -163,14 +163,14 @@ def test_the_plan_is_at_most_10_percent_below_and_15_above_what_is_measured(kind
     arguments = [str(benchmarks), kind, str(tmp_path / "model"), "int8"]
     small = "import gpu_fit_worker; gpu_fit_worker.NEW_TOKENS = 64; gpu_fit_worker.PROMPT_TOKENS = 512"
     code = MEASURE.replace("import gpu_fit_worker", small, 1)
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     parts = ["sft"] if kind == "sft" else ["sampling", "learning"]
     for part in parts:
         planned, measured = (figures[f"{part}{key}"] - figures["before_gib"] for key in ("_planned_gib", "_gib"))
         # Without `heap.bound_free_memory` learning takes 13 % more than planned.
-        assert 0.9 * measured < planned < 1.15 * measured, figures
+        assert 0.92 * measured < planned < 1.15 * measured, figures
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "olmo2", "granite4", "gemma3"])
