@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.errors import SceError, first_line, needs
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture, load_other
 from securecoderl_edge.models.packages import require_torch
-from securecoderl_edge.system.heap import return_free_memory
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +49,6 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu", produc
     # Sampling settings of the model's folder (a penalty, a filter) would make `generate` sample another distribution.
     model.generation_config = GenerationConfig()
     model.requires_grad_(False)
-    return_free_memory()  # Loading leaves temporary copies.
     return model.eval()
 
 

@@ -127,7 +127,7 @@ class ScoringWorker:
         Raises:
             SceError: a program is in C, and the analyzers here are not those of the machine that asks.
         """
-        items = list(map(_item, jobs))
+        items = [Item(**{**job, "problem": problem_from_record(job["problem"], sys.maxsize)}) for job in jobs]
         if (
             any(item.problem.language == C.name for item in items)
             and self._scorer.analyzers_of(C.name) != self._versions
@@ -147,10 +147,6 @@ class ScoringWorker:
 def _job(item: Item) -> dict[str, Any]:
     # A program never sees reference solutions, but the hash of its problem covers them.
     return vars(item) | {"problem": problem_to_record(item.problem)}
-
-
-def _item(job: Mapping[str, Any]) -> Item:
-    return Item(**{**job, "problem": problem_from_record(job["problem"], sys.maxsize)})
 
 
 def _is_of(score: Score, item: Item) -> bool:

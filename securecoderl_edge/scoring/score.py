@@ -201,7 +201,7 @@ def score_from_record(value: object) -> Score:
     _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)
     _check(fields, _NUMBERS, is_amount)
     _check(fields, ("limits",), lambda value: isinstance(value, dict) and all(map(is_amount, value.values())))
-    _check(fields, ("analyzers",), _is_table_of_texts)
+    _check(fields, ("analyzers",), lambda value: isinstance(value, dict) and {*map(type, value.values())} <= {str})
     _check(fields, _LISTS, lambda value: isinstance(value, (list, tuple)))
     fields |= {name: tuple(fields[name]) for name in ("signs", "verdicts") if name in fields}
     try:
@@ -224,10 +224,6 @@ def _check(fields: dict[str, Any], names: tuple[str, ...], is_right: Callable[[A
     wrong = [name for name in names if name in fields and not is_right(fields[name])]
     if wrong:
         raise ValueError(f"invalid {wrong[0]}")
-
-
-def _is_table_of_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
 def is_amount(value: object) -> bool:

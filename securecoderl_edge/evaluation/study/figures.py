@@ -30,10 +30,6 @@ def _has_sign(sign: str) -> Metric:
     return Metric(sign, sign.replace("_", " ").capitalize() + " %", True, lambda row: sign in row["signs"])
 
 
-def _is_right_and_clean(row: Row) -> bool:
-    return passes_all_tests(row) and bool(row["severity"] == 0)
-
-
 def _is_sanitizer_clean(row: Row) -> bool | None:
     """Whether no run of a program in C has a sanitizer report; None for other programs and for those that do not
     compile."""
@@ -50,7 +46,7 @@ SOLVED = Metric("solved_rate", "Solved %", True, passes_all_tests)
 STUDY_METRICS = (
     *EVERY_METRIC,
     SOLVED,
-    Metric("secure_all_tests_rate", "All-P, clean %", True, _is_right_and_clean),
+    Metric("secure_all_tests_rate", "All-P, clean %", True, lambda row: passes_all_tests(row) and row["severity"] == 0),
     Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"]), 1),
     Metric("sanitizer_clean_rate", "San.Clean %", True, _is_sanitizer_clean),
     Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"], 1),

@@ -178,7 +178,8 @@ def _box(zygote: int, request: str, files: list[int], control: socket, layers: A
         source_file = files.pop(0)
         testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS, keep_hard=True)
         testprocess.set_limit(resource.RLIMIT_AS, int(compile_memory), keep_hard=True)
-        source = _text(source_file).removeprefix("\ufeff")
+        text = os.pread(source_file, os.fstat(source_file).st_size, 0)
+        source = text.decode("utf-8", "surrogatepass").removeprefix("\ufeff")
         # By CPU time, so a busy machine changes nothing; the signal kills the box.
         signal.setitimer(signal.ITIMER_PROF, float(compile_cpu))
         code: CodeType | None = None
@@ -243,10 +244,6 @@ def _run_tests(
             return
         request, files = messages.receive(control)
         batch = request.split()[1:]
-
-
-def _text(descriptor: int) -> str:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "surrogatepass")
 
 
 if __name__ == "__main__":
