@@ -286,6 +286,7 @@ def measure_seed(folder: Path, quick: bool) -> dict[str, Any]:
     from securecoderl_edge.models.device import choose_compute
     from securecoderl_edge.models.loading import load_base
     from securecoderl_edge.models.packages import require_torch
+    from securecoderl_edge.system.heap import bound_free_memory
 
     require_torch()
     cuda = torch.cuda.is_available()
@@ -295,6 +296,8 @@ def measure_seed(folder: Path, quick: bool) -> dict[str, Any]:
     model = add_adapters(load_base(folder, "fp16" if cuda else "bf16", device), LoraSettings(), 0)
     # On a GPU without int8 units bitsandbytes does not compute; ours takes the same memory.
     reference = load_base(folder, "int8", device, dtype)
+    for layer in (*model.get_base_model().model.layers, *reference.model.layers):
+        layer.register_forward_pre_hook(lambda *_: bound_free_memory())  # as in our own layers
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
     width = (PROMPT_TOKENS + NEW_TOKENS) // share
     tokens = torch.randint(10, 30_000, (BATCH, width), generator=torch.Generator().manual_seed(2)).to(device)
