@@ -106,15 +106,15 @@ def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     tests: list[Test] = []
     security_tests: list[SecurityTest] = []
-    for place, record in _records(path):
-        entries = record.get("tests", [record]) if isinstance(record, dict) else record
-        if not isinstance(entries, list):
+    for place, content in _records(path):
+        record = {"tests": content} if isinstance(content, list) else content
+        if not isinstance(record, dict) or not isinstance(entries := record.get("tests", [record]), list):
             raise SceError(f'{place}: expected objects with "input" and "output"')
-        if isinstance(record, dict) and record.get("assertions"):
+        if record.get("assertions"):
             raise UsageError(f"{place}: a problem about a function; give it as the prompt, by --jsonl {path}")
         try:
             tests += [stdin_test(entry, f"test {number}") for number, entry in enumerate(entries, 1)]
-            security_tests += security_tests_of(record) if isinstance(record, dict) else ()
+            security_tests += security_tests_of(record)
         except ProblemError as error:
             raise SceError(f"{place}: {error}") from None
     if not tests:
