@@ -1,10 +1,12 @@
 """Rows of the studies, chosen at random, trained and evaluated again by the present code and compared with the record.
 
     python benchmarks/rerun_rows.py table3 recipe --json benchmarks/results/rerun-rows.json
+    python benchmarks/rerun_rows.py mbpp:mbpp-sft:42 --json benchmarks/results/rerun-rows.json
 
-A row is a variant with one of its seeds. Rows that the file has are kept and not run again. Another processor rounds
-differently, so single programs change: a row agrees if both rates are within three standard errors of each other, with
-every program counted as independent.
+A row is a variant with one of its seeds; STUDY:VARIANT:SEED names one that is not chosen at random. Rows that the file
+has are kept and not run again. Another processor rounds differently, so single programs change, and selection may keep
+another update: a row agrees if both rates are within three standard errors of each other, with every program counted as
+independent.
 """
 
 from __future__ import annotations
@@ -28,10 +30,14 @@ RATES = {"all_tests_rate": "all_tests_by_seed", "syntax_rate": "syntax_by_seed"}
 RECORDS = Path(__file__).resolve().parent / "results"
 
 
-def policies(record: dict[str, Any], arm: str) -> dict[str, dict[str, Any]]:
-    """The results of an arm's final policy by split."""
-    results = next(each["results"] for each in record["arms"] if each["name"] == arm)
-    return {result["split"]: result for result in results if result["model"] == "policy"}
+def arm_of(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a record says of a variant."""
+    return next(arm for arm in record["arms"] if arm["name"] == name)
+
+
+def policies(arm: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The results of a variant's final policy by split."""
+    return {result["split"]: result for result in arm["results"] if result["model"] == "policy"}
 
 
 def rerun(study_name: str, record: dict[str, Any], arm: str, seed: int, runs: Path) -> list[dict[str, Any]]:
@@ -40,18 +46,20 @@ def rerun(study_name: str, record: dict[str, Any], arm: str, seed: int, runs: Pa
     arms = tuple(each for each in study.arms if each.name == arm)
     study = replace(study, arms=arms, comparisons=(), seeds=(seed,))
     run_study(study, 1, say)
-    again = policies(study_record(study, 1), arm)
-    place = next(each["seeds"] for each in record["arms"] if each["name"] == arm).index(seed)
+    recorded, again = arm_of(record, arm), arm_of(study_record(study, 1), arm)
+    place = recorded["seeds"].index(seed)
     rows = []
-    for split, before in policies(record, arm).items():
-        programs = again[split]["metrics"]["syntax_rate"]["n"]
+    for split, before in policies(recorded).items():
+        after = policies(again)[split]
+        programs = after["metrics"]["syntax_rate"]["n"]
         for rate, by_seed in RATES.items():
-            old, new = before[by_seed][place], again[split][by_seed][0]
+            old, new = before[by_seed][place], after[by_seed][0]
             mean = (old + new) / 2
             error = math.sqrt(2 * max(mean * (1 - mean), 1 / programs) / programs)
             rows.append({
                 "study": study_name, "arm": arm, "seed": seed, "split": split, "rate": rate, "programs": programs,
                 "recorded": old, "again": round(new, 4), "agrees": abs(new - old) <= 3 * error,
+                "selected": {"recorded": recorded["kept"][place], "again": again["kept"][0]},
             })  # fmt: skip
     return rows
 
@@ -59,7 +67,7 @@ def rerun(study_name: str, record: dict[str, Any], arm: str, seed: int, runs: Pa
 def main() -> None:
     """Choose, run, compare and save after each row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("studies", nargs="+", choices=STUDIES)
+    parser.add_argument("studies", nargs="+", metavar="STUDY[:VARIANT:SEED]")
     parser.add_argument("--rows", type=int, default=3, help="of each study")
     parser.add_argument("--seed", type=int, default=0, help="of the choice")
     parser.add_argument("--runs", type=Path, default=Path("runs/rerun"), help="folder for the runs")
@@ -67,11 +75,13 @@ def main() -> None:
     arguments = parser.parse_args()
     found = read_json(arguments.json)["rows"] if arguments.json and arguments.json.is_file() else []
     known = {(row["study"], row["arm"], row["seed"]) for row in found}
-    for name in arguments.studies:
+    for words in arguments.studies:
+        name, *row = words.split(":")
         record = read_json(RECORDS / f"study-{name}.json")
         arms = [arm for arm in record["arms"] if arm["name"] not in REMOVED_ARMS]
         every = [(arm["name"], seed) for arm in arms for seed in arm["seeds"]]
-        for arm, seed in random.Random(f"{arguments.seed} {name}").sample(every, arguments.rows):
+        chosen = random.Random(f"{arguments.seed} {name}").sample(every, arguments.rows)
+        for arm, seed in [(row[0], int(row[1]))] if row else chosen:
             if (name, arm, seed) in known:
                 continue
             found += rerun(name, record, arm, seed, arguments.runs)
