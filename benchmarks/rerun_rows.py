@@ -21,23 +21,13 @@ from typing import Any
 
 from record import publish
 from study import REMOVED_ARMS, STUDIES, say
+from study_directives import RESULTS, arm_record, policy_result
 
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.steps import run_study
 from securecoderl_edge.system.files import read_json
 
 RATES = {"all_tests_rate": "all_tests_by_seed", "syntax_rate": "syntax_by_seed"}
-RECORDS = Path(__file__).resolve().parent / "results"
-
-
-def arm_of(record: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a record says of a variant."""
-    return next(arm for arm in record["arms"] if arm["name"] == name)
-
-
-def policies(arm: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The results of a variant's final policy by split."""
-    return {result["split"]: result for result in arm["results"] if result["model"] == "policy"}
 
 
 def rerun(study_name: str, record: dict[str, Any], arm: str, seed: int, runs: Path) -> list[dict[str, Any]]:
@@ -46,11 +36,12 @@ def rerun(study_name: str, record: dict[str, Any], arm: str, seed: int, runs: Pa
     arms = tuple(each for each in study.arms if each.name == arm)
     study = replace(study, arms=arms, comparisons=(), seeds=(seed,))
     run_study(study, 1, say)
-    recorded, again = arm_of(record, arm), arm_of(study_record(study, 1), arm)
+    records = {"recorded": record, "again": study_record(study, 1)}
+    recorded, again = (arm_record(records, each, arm) for each in records)
     place = recorded["seeds"].index(seed)
     rows = []
-    for split, before in policies(recorded).items():
-        after = policies(again)[split]
+    for split in dict.fromkeys(result["split"] for result in recorded["results"]):
+        before, after = policy_result(recorded, split), policy_result(again, split)
         programs = after["metrics"]["syntax_rate"]["n"]
         for rate, by_seed in RATES.items():
             old, new = before[by_seed][place], after[by_seed][0]
@@ -77,7 +68,9 @@ def main() -> None:
     known = {(row["study"], row["arm"], row["seed"]) for row in found}
     for words in arguments.studies:
         name, *row = words.split(":")
-        record = read_json(RECORDS / f"study-{name}.json")
+        if name not in STUDIES or (row and not (len(row) == 2 and row[1].isdecimal())):
+            parser.error(f"{words}: not STUDY or STUDY:VARIANT:SEED; studies: {', '.join(STUDIES)}")
+        record = read_json(RESULTS / f"study-{name}.json")
         arms = [arm for arm in record["arms"] if arm["name"] not in REMOVED_ARMS]
         every = [(arm["name"], seed) for arm in arms for seed in arm["seeds"]]
         chosen = random.Random(f"{arguments.seed} {name}").sample(every, arguments.rows)

@@ -50,6 +50,19 @@ def read_result(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
+def arm_record(records: Records, study: str, name: str) -> Mapping[str, Any]:
+    """What the record of a study says of an arm."""
+    found: Mapping[str, Any] = next(each for each in records[study]["arms"] if each["name"] == name)
+    return found
+
+
+def policy_result(arm: Mapping[str, Any], split: str) -> Mapping[str, Any]:
+    """The results of an arm's final policy on a split."""
+    wanted = (split, "policy")
+    found: Mapping[str, Any] = next(each for each in arm["results"] if (each["split"], each["model"]) == wanted)
+    return found
+
+
 def value(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
     """One result without its interval. The arm ``base`` is the base model of ``split``."""
     return _value_and_bounds(records, study, arm, name, split)[0]
@@ -82,8 +95,8 @@ def no_difference(records: Records, study: str, second: str, first: str, name: s
 
 def over_base(records: Records, claim: str, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
     """The paired difference between an arm's policy and the base model; see `higher`."""
-    found = _arm(records, study, arm)
-    return _claim(interval_of(_result(found, split or found["split"])["minus_base"][name]), name, claim)
+    found = arm_record(records, study, arm)
+    return _claim(interval_of(policy_result(found, split or found["split"])["minus_base"][name]), name, claim)
 
 
 def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS, second: str = "") -> str:
@@ -103,7 +116,7 @@ def count(records: Records, claim: str, study: str, second: str, first: str, nam
     """
     found = []
     for each in records[study]["comparisons"]:
-        arm = _arm(records, study, each["second"])
+        arm = arm_record(records, study, each["second"])
         is_meant = fnmatch(arm["name"], second) and ("*" not in second or arm["phases"] != ["sft"])
         if each["split"] == (split or arm["split"]) and is_meant and fnmatch(each["first"], first):
             found += [_verdict(interval_of(each["metrics"][name])) == claim for name in names.split(",")]
@@ -123,23 +136,23 @@ def seeds(records: Records, study: str) -> str:
 
 def by_seed(records: Records, study: str, arm: str, rate: str = "all_tests", split: str = "") -> str:
     """The rate of programs that pass all tests, or with ``syntax`` of those that parse, of each seed, in percent."""
-    found = _arm(records, study, arm)
-    return ", ".join(f"{100 * each:.1f}" for each in _result(found, split or found["split"])[f"{rate}_by_seed"])
+    found = arm_record(records, study, arm)
+    return ", ".join(f"{100 * each:.1f}" for each in policy_result(found, split or found["split"])[f"{rate}_by_seed"])
 
 
 def kept(records: Records, study: str, arm: str, phase: str) -> str:
     """The selected step of a phase, of each seed."""
-    return ", ".join(str(seed[phase]) for seed in _arm(records, study, arm)["kept"])
+    return ", ".join(str(seed[phase]) for seed in arm_record(records, study, arm)["kept"])
 
 
 def kept_base(records: Records, study: str, arm: str, phase: str) -> str:
     """In how many seeds the selected step of a phase is the model that it started from."""
-    return _of([seed[phase] == 0 for seed in _arm(records, study, arm)["kept"]])
+    return _of([seed[phase] == 0 for seed in arm_record(records, study, arm)["kept"]])
 
 
 def minutes(records: Records, study: str, arm: str) -> str:
     """The mean time of one training, with the phases that it reused from another."""
-    return _minutes(_arm(records, study, arm))
+    return _minutes(arm_record(records, study, arm))
 
 
 def over_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> str:
@@ -148,7 +161,7 @@ def over_training(records: Records, study: str, arm: str, name: str, first: str,
 
 
 def _mean_in_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> float:
-    training = _arm(records, study, arm)["training"]
+    training = arm_record(records, study, arm)["training"]
     updates = zip(training["updates"], training[name]["mean"], strict=True)
     means = [mean for update, mean in updates if int(first) <= update <= int(last)]
     return float(sum(means) / len(means))
@@ -195,7 +208,7 @@ def equal_cost(records: Records, study: str, split: str, names: str = MAIN, arms
         if fnmatch(arm["name"], arms) and any(result["split"] == split for result in arm["results"]):
             title = arm["title"] if arm["split"] == split else f"{arm['title']}, trained on {arm['split']}"
             used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
-            cells = metric_cells(_result(arm, split)["metrics"], columns, lines=1)
+            cells = metric_cells(policy_result(arm, split)["metrics"], columns, lines=1)
             rows.append((title, str(len(arm["seeds"])), *used, _minutes(arm), _kept_sft(arm), *cells))
     titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training", "SFT kept")
     return _markdown(Table((*titles, *(each.title for each in columns)), tuple(rows)))
@@ -226,7 +239,10 @@ def subsets(records: Records, study: str, split: str, first: str) -> str:
     for arm in record["arms"]:
         if not arm["results"]:
             continue
-        cells = [_all_p(_result(_arm({study: part}, study, arm["name"]), split)["metrics"]) for part in parts.values()]
+        cells = [
+            _all_p(policy_result(arm_record({study: part}, study, arm["name"]), split)["metrics"])
+            for part in parts.values()
+        ]
         rows.append((arm["title"], *cells))
         pair = (first, arm["name"], split)
         below = [
@@ -236,7 +252,7 @@ def subsets(records: Records, study: str, split: str, first: str) -> str:
             if (each["first"], each["second"], each["split"]) == pair
         ]
         if below:
-            rows.append((f"{arm['title']} − {_arm(records, study, first)['title']}", *below))
+            rows.append((f"{arm['title']} − {arm_record(records, study, first)['title']}", *below))
     titles = (f"{name}: {count}" for name, count in zip(parts, counts, strict=True))
     return _markdown(Table(("All-P %, on problems", *titles), tuple(rows)))
 
@@ -332,29 +348,18 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
 }  # fmt: skip
 
 
-def _arm(records: Records, study: str, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(each for each in records[study]["arms"] if each["name"] == name)
-    return found
-
-
-def _result(arm: Mapping[str, Any], split: str) -> Mapping[str, Any]:
-    wanted = (split, "policy")
-    found: Mapping[str, Any] = next(each for each in arm["results"] if (each["split"], each["model"]) == wanted)
-    return found
-
-
 def _value_and_bounds(records: Records, study: str, arm: str, name: str, split: str) -> tuple[str, str]:
     if arm == "base":
         metrics = split_of(records[study], split)["base"]
     else:
-        found = _arm(records, study, arm)
-        metrics = _result(found, split or found["split"])["metrics"]
+        found = arm_record(records, study, arm)
+        metrics = policy_result(found, split or found["split"])["metrics"]
     number, _, interval = interval_cell(interval_of(metrics[name]), METRIC[name]).partition(" ")
     return f"{number} %" if METRIC[name].is_rate else number, interval
 
 
 def _difference(records: Records, study: str, second: str, first: str, name: str, split: str) -> Interval | None:
-    wanted = (first, second, split or _arm(records, study, second)["split"])
+    wanted = (first, second, split or arm_record(records, study, second)["split"])
     found = next(
         each for each in records[study]["comparisons"] if (each["first"], each["second"], each["split"]) == wanted
     )
