@@ -21,6 +21,7 @@ from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
 from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.scoring.scorer import Item
+from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -218,7 +219,7 @@ class Collected:
         for generation, future in self._pending:
             if only_finished and (not future.done() or future.cancelled() or future.exception()):
                 continue
-            row = {**future.result().to_record(), **generation}
+            row = {**result_of(future).to_record(), **generation}
             self._rows[row["id"], row["sample"]] = row
             fresh.append(row)
             self._report()

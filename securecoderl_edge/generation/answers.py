@@ -12,6 +12,7 @@ from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Generator, OnToken, Sampling
+from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -167,7 +168,7 @@ def check(
         for problem, candidates in zip(problems, programs, strict=True)
     ]
     return [
-        Answer(problem, ranked([_candidate(problem, completion, future.result()) for completion, future in candidates]))
+        Answer(problem, ranked([_candidate(problem, made, result_of(future)) for made, future in candidates]))
         for problem, candidates in zip(problems, handed_in, strict=True)
     ]
 

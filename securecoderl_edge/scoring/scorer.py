@@ -35,6 +35,7 @@ from securecoderl_edge.scoring.reward import (
 from securecoderl_edge.scoring.score import Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.scoring.targets import on_target
+from securecoderl_edge.system.processes import result_of
 
 # Programs handed to the threads at once: enough to keep all busy, few enough that an interruption loses little.
 _BATCH = 64
@@ -192,7 +193,7 @@ class Scorer:
         left = iter(items)
         while batch := list(islice(left, _BATCH)):
             futures = [self._threads.submit(self._timed, item) for item in batch]
-            yield [future.result() for future in futures]
+            yield list(map(result_of, futures))
 
     def _timed(self, item: Item) -> Scored:
         score, run = self.inspect(item.problem, item.program, item.sample, item.extract)
@@ -205,7 +206,7 @@ class Scorer:
         """
         futures = [self.score_async(*item, extract) for item in items]
         try:
-            return [future.result() for future in futures]
+            return list(map(result_of, futures))
         finally:
             for future in futures:
                 future.cancel()

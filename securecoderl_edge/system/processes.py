@@ -16,10 +16,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from securecoderl_edge.errors import SceError
 
@@ -28,6 +29,7 @@ _START = (
     "del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
 _LENGTH = struct.Struct(">I")
+_Result = TypeVar("_Result")
 
 
 def module_command(module: str) -> list[str]:
@@ -66,6 +68,16 @@ def on_ending_signals(handler: Callable[[int, FrameType | None], None]) -> Itera
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+def result_of(future: Future[_Result]) -> _Result:
+    """The result of a future, once it is there, or its exception.
+
+    A signal that comes just before Python waits for a lock is handled after that wait only: so wait in short turns.
+    """
+    while not future.done():
+        wait([future], timeout=0.5)
+    return future.result()
 
 
 def describe_end(status: int) -> str:
