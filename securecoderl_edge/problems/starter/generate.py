@@ -6,7 +6,8 @@ import contextlib
 import io
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from types import CodeType
 
@@ -46,25 +47,47 @@ def build_problem(
     Raises:
         ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).
     """
+    return begin_problem(family, composition, variant, wording_rarity, shows_a_test, language)[1]()
+
+
+def begin_problem(
+    family: Family,
+    composition: str,
+    variant: int,
+    wording_rarity: float,
+    shows_a_test: bool,
+    language: str,
+) -> tuple[Problem, Callable[[], Problem]]:
+    """The problem of `build_problem` without its tests, and a function that adds them, which takes longer."""
     rng = random.Random(f"{family.name}/{composition}#{variant}")
     draft = family.draft(composition, rng, wording_rarity)
-    example, *tests = draw_tests(draft, rng, f"{family.name}/{composition}")
-    attacks = _draw_attacks(draft, random.Random(f"{family.name}/{composition}#{variant}/attacks"))
+    tests = _draw_tests(draft, rng, f"{family.name}/{composition}")
+    example = next(tests)
     statement = f"{draft.task}\n\nExample input:\n{example.input}\nExample output:\n{example.output}"
-    return Problem(
+    untested = Problem(
         id=f"{_PREFIXES[language]}/{family.name}/{composition}#{variant}",
         statement=statement.rstrip("\n"),
-        tests=(example, *tests[:-1]) if shows_a_test else tuple(tests),
-        security_tests=attacks,
+        tests=(),
         language=language,
         solutions=draft.c_solutions() if language == C.name else draft.solutions,
-        insecure_solutions=draft.solutions[::2] if attacks else (),
         source="starter",
         tags=(family.name, *family.tags),
     )
 
+    def complete() -> Problem:
+        drawn = tuple(tests)
+        attacks = _draw_attacks(draft, random.Random(f"{family.name}/{composition}#{variant}/attacks"))
+        return replace(
+            untested,
+            tests=(example, *drawn[:-1]) if shows_a_test else drawn,
+            security_tests=attacks,
+            insecure_solutions=draft.solutions[::2] if attacks else (),
+        )
 
-def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
+    return untested, complete
+
+
+def _draw_tests(draft: Draft, rng: random.Random, name: str) -> Iterator[Test]:
     """One example and `MAX_TESTS` tests with different inputs, as `build_problem` describes them."""
     tests: list[Test] = []
     for _ in range(_MAX_DRAWS):
@@ -77,8 +100,9 @@ def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
         if output in outputs and repeats == MAX_TESTS - MIN_DISTINCT_OUTPUTS:
             continue
         tests.append(Test(stdin, output))
+        yield tests[-1]
         if len(tests) == MAX_TESTS + 1:
-            return tests
+            return
     raise ValueError(f"{name}: too few different tests in {_MAX_DRAWS} sampled inputs")
 
 

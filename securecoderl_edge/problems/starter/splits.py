@@ -39,7 +39,7 @@ from securecoderl_edge.problems.starter.apart import Apart
 from securecoderl_edge.problems.starter.families._compose import balanced
 from securecoderl_edge.problems.starter.families._firmware import TAG as FIRMWARE_TAG
 from securecoderl_edge.problems.starter.family import Family
-from securecoderl_edge.problems.starter.generate import build_problem, compositions
+from securecoderl_edge.problems.starter.generate import begin_problem, build_problem, compositions
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
@@ -148,7 +148,7 @@ def build_for_training(
 ) -> Problem | None:
     """`build_problem` with the first of the variants that may be trained on; None if there is none."""
     for variant in variants:
-        problem = build_problem(family, composition, variant, wording_rarity, shows_a_test, language)
-        if built_in(language).allows(problem):
-            return problem
+        untested, complete = begin_problem(family, composition, variant, wording_rarity, shows_a_test, language)
+        if built_in(language).allows(untested):
+            return complete()
     return None

@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import product
 from string import Template
 from textwrap import indent
@@ -120,14 +121,22 @@ def compose(
     """
     fixed = code or {}
 
+    def pieces(key: str) -> dict[str, Piece]:
+        return {table: tables[table][choice] for table, choice in zip(tables, key.split("/"), strict=True)}
+
+    @lru_cache(maxsize=1)  # its wordings are tried one after the other
+    def written(key: str) -> tuple[dict[str, str], tuple[str, ...]]:
+        bits = dict(fixed) | {label: text for each in pieces(key).values() for label, text in each.code.items()}
+        return bits, tuple(_write(program, bits) for program in programs)
+
     def draft(key: str, rng: random.Random, rarity: float) -> Draft:
-        chosen = {table: tables[table][choice] for table, choice in zip(tables, key.split("/"), strict=True)}
+        chosen = pieces(key)
         words = {table: choose_wording(chosen[table].words, rng, rarity) for table in tables}
-        bits = dict(fixed) | {label: text for choice in chosen.values() for label, text in choice.code.items()}
+        bits, solutions = written(key)
         return Draft(
             task=fill(rng.choice(tasks), {**bits, **words}),
             draw_input=draw_input,
-            solutions=tuple(_write(program, bits) for program in programs),
+            solutions=solutions,
             c_solutions=lambda: tuple(complete(fill(program, {**_NAMES, **in_c(bits)})) for program in c_programs),
         )
 
