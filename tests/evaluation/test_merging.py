@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cli_runs import run_sce
 from fake_runtime import FakeRuntime, mixed, problem
+from once import Once
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import Shard, shard_of
@@ -40,13 +41,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def shards(folder: Path) -> list[str]:
-    names = [f"shards/{number}" for number in (1, 2, 3)]
-    for number, name in enumerate(names, 1):
-        code, _, err = bench(*ARGS, "--compare", "--shard", f"{number}/3", "--out", name)
-        assert code == 0, err
-        assert f"shard {number}/3: {1 if number == 3 else 2} of 5 problems" in err
-    return names
+def shards(folder: Path, once: Once) -> list[str]:
+    def make(shared: Path) -> None:
+        for number in (1, 2, 3):
+            code, _, err = bench(*ARGS, "--compare", "--shard", f"{number}/3", "--out", str(shared / str(number)))
+            assert code == 0, err
+            assert f"shard {number}/3: {1 if number == 3 else 2} of 5 problems" in err
+
+    shutil.copytree(once("shards", make), "shards")
+    return [f"shards/{number}" for number in (1, 2, 3)]
 
 
 def rows(folder: str) -> list[dict[str, Any]]:
