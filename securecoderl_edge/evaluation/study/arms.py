@@ -169,8 +169,14 @@ class Study:
         Raises:
             UsageError: they are impossible.
         """
-        flags = self._flags(arm) | {"phases": arm.phases, "seed": seed}
-        return resolve(self.recipe, self._overrides(arm), flags)
+        if (arm, seed) not in self._known_settings:
+            flags = self._flags(arm) | {"phases": arm.phases, "seed": seed}
+            self._known_settings[arm, seed] = resolve(self.recipe, self._overrides(arm), flags)
+        return self._known_settings[arm, seed]
+
+    @cached_property
+    def _known_settings(self) -> dict[tuple[Arm, int], TrainSettings]:
+        return {}
 
     def _flags(self, arm: Arm) -> dict[str, Any]:
         """Flags of ``sce train`` by name, where they are not the recipe's."""
