@@ -6,7 +6,7 @@ import difflib
 import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -62,7 +62,9 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
     """
     problems = {problem.id: problem for problem in open_problems(file, sys.maxsize, say)}
     if problem_id not in problems:
-        raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
+        close = difflib.get_close_matches(problem_id, problems, n=1)
+        hint = f". Did you mean {close[0]!r}?" if close else ""
+        raise UsageError(f"{file} has no problem {problem_id!r}{hint}")
     problem = problems[problem_id]
     with _reader(config.model, config.prompt_style) as reader:
         prompt = reader.format.prompt(problem) if reader else _format(config.prompt_style).prompt(problem)
@@ -91,7 +93,7 @@ def stats(file: str, config: StatsConfig) -> None:
     with _reader(config.model, config.prompt_style) as reader:
         found = compute_stats(problems, reader.lengths(problems) if reader else None)
     if config.json:
-        click.echo(json.dumps(found.to_record()))
+        click.echo(json.dumps(asdict(found)))
         return
     for name, text in _facts(found, config.model).items():
         click.echo(escape_controls(f"{name:18} {text}"))
@@ -187,8 +189,3 @@ def _listed(counts: dict[str, int]) -> str:
     listed = [f"{count} {name}" for name, count in counts.items()]
     more = [f"{len(listed) - _MOST_LISTED} more kinds"] if len(listed) > _MOST_LISTED else []
     return ", ".join([*listed[:_MOST_LISTED], *more])
-
-
-def _nearest(word: str, words: list[str]) -> str:
-    close = difflib.get_close_matches(word, words, n=1)
-    return f". Did you mean {close[0]!r}?" if close else ""

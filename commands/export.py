@@ -249,7 +249,7 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     base, gguf_base = (spec.folder(), gguf_file(spec.source)) if spec else (None, None)
     found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:
-        click.echo(json.dumps(found.to_record()))
+        click.echo(json.dumps(asdict(found)))
     if found.agreement is None:
         say(f"{file}: matches its manifest. To compare it with the original too, run: sce export SOURCE --verify FILE")
         return

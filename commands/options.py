@@ -116,9 +116,6 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
 
     name = "MODEL"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value)
-
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         names = [*PACKAGED, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.agreement import Agreement, check_as_recorded, wider
@@ -22,10 +21,6 @@ class Recheck:
     file: str
     sha256: str
     agreement: Agreement | None
-
-    def to_record(self) -> dict[str, Any]:
-        """Convert to the JSON document of ``sce export --verify --json``."""
-        return asdict(self)
 
 
 def recheck(

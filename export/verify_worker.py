@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,28 +29,21 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
     from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
     tokenizer = read_tokenizer(base)
-    model = LlamaModel(path)
-    try:
+    with closing(LlamaModel(path)) as model:
         equal = sum(model.tokenize(text) == tokenizer.encode_prompt(text) for text in texts)
-        threads = cpu_count()
         lora = model.load_adapter(adapter) if adapter is not None else None
-        context = model.open_context(1, LONGEST, threads, float32_cache=True)
-        if lora is not None:
-            context.use_adapter(lora)
+        with closing(model.open_context(1, LONGEST, cpu_count(), float32_cache=True)) as context:
+            if lora is not None:
+                context.use_adapter(lora)
 
-        def logits_of(tokens: list[int]) -> Array:
-            context.clear(0)
-            context.decode(tokens, list(range(len(tokens))), [0] * len(tokens), logits=True)
-            return context.logits(len(tokens))
+            def logits_of(tokens: list[int]) -> Array:
+                context.clear(0)
+                context.decode(tokens, list(range(len(tokens))), [0] * len(tokens), logits=True)
+                return context.logits(len(tokens))
 
-        try:
             longest = gguf_context(read_architecture(base))
             traces = (trace.cut(longest) for trace in read_reference(reference))
             return compare(traces, logits_of, len(texts), equal)
-        finally:
-            context.close()
-    finally:
-        model.close()
 
 
 def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path) -> Agreement:

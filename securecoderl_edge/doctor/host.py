@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
 
 from securecoderl_edge import __version__
 from securecoderl_edge.doctor.findings import Section, State, gibibytes
@@ -34,10 +33,7 @@ def examine_host() -> Section:
     add = section.add
 
     oldest = ".".join(map(str, OLDEST_PYTHON))
-    if sys.version_info >= OLDEST_PYTHON:
-        add("Python", "ok", f"{platform.python_version()} (needs {oldest} or newer)")
-    else:
-        add("Python", "bad", f"{platform.python_version()} is too old", f"install Python {oldest} or newer")
+    add("Python", "ok", f"{platform.python_version()} (needs {oldest} or newer)")
     add("sce", "ok", __version__)
     add("processor", "ok", f"{facts['cpu']}, {facts['cores']} usable cores, {facts['system']} {platform.machine()}")
     add("features", *_describe_features(facts["features"]))

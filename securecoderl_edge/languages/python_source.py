@@ -123,14 +123,9 @@ def with_typing_names(source: str) -> str:
 def _with_lines(source: str, tree: ast.Module, lines: list[str]) -> str:
     """The source with lines inserted before its first statement."""
     own = source.splitlines(keepends=True)
-    begin = _end_of_prologue(tree)
-    return "".join([*own[:begin], "\n".join([*lines, "", ""]), *own[begin:]])
-
-
-def _end_of_prologue(tree: ast.Module) -> int:
-    """Number of lines up to the last import from ``__future__``; 0 without any."""
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    return max((node.end_lineno or 0 for node in future), default=0)
+    begin = max((node.end_lineno or 0 for node in future), default=0)
+    return "".join([*own[:begin], "\n".join([*lines, "", ""]), *own[begin:]])
 
 
 def _bound_by_statements(tree: ast.Module) -> set[str]:

@@ -89,11 +89,6 @@ class Decoder:
         self.prompt_tokens, self.prompt_seconds = 0, 0.0
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it holds weights to sample with."""
-        return bool(self.layers)
-
-    @property
     def weight_bytes(self) -> int:
         """Size of the merged weights, all of which each step reads."""
         return int(sum(layer.nbytes for layer in self.layers) + self._head.nbytes)

@@ -111,7 +111,8 @@ def gpu_trouble() -> GpuTrouble | None:
         known = torch.cuda.get_arch_list()
         if not has_kernels(capability, known):
             return _no_kernels(capability)
-        wrong = [str(dtype) for dtype in _gpu_dtypes(capability) if not _multiplies(dtype)]
+        halves = (torch.float16, torch.bfloat16) if capability >= HAS_BF16 else (torch.float16,)
+        wrong = [str(dtype) for dtype in (torch.float32, *halves) if not _multiplies(dtype)]
     except (RuntimeError, AssertionError) as error:
         return _as_trouble(error)
     if wrong:
@@ -119,11 +120,6 @@ def gpu_trouble() -> GpuTrouble | None:
             f"the GPU computes wrong products in {', '.join(wrong)}", "Check it with nvidia-smi, or use --device cpu"
         )
     return None
-
-
-def _gpu_dtypes(capability: tuple[int, int]) -> tuple[torch.dtype, ...]:
-    half = (torch.float16, torch.bfloat16) if capability >= HAS_BF16 else (torch.float16,)
-    return (torch.float32, *half)
 
 
 def _multiplies(dtype: torch.dtype) -> bool:

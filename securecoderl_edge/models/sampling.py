@@ -150,7 +150,7 @@ def sample(
     Raises:
         SceError: see `Completions.draw`.
     """
-    if not decoder.is_ready:
+    if not decoder.layers:
         decoder.refresh()
     count = len(prompts) * samples
     completions = Completions(sampler, samples, decoder.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.problems.leakage import constant_passes
@@ -63,10 +63,6 @@ class Stats:
     constant_half: int
     constant_all: int
     lengths: Lengths | None = None
-
-    def to_record(self) -> dict[str, Any]:
-        """The JSON document of ``sce data stats --json``."""
-        return asdict(self)
 
 
 def compute_stats(problems: Sequence[Problem], lengths: Lengths | None = None) -> Stats:

@@ -104,7 +104,8 @@ class ModelSpec:
         if self.kind == "gguf":
             return [Path(self.source), *([self.adapter] if self.adapter else [])]
         folders = [folder for folder in (self._source_folder(), self.adapter) if folder is not None]
-        return [file for folder in folders for file in _model_files(folder)]
+        found = ({file for pattern in _FILES for file in folder.glob(pattern)} for folder in folders)
+        return [file for files in found for file in sorted(files) if file.is_file()]
 
     def file_bytes(self) -> int | None:
         """The size of the model on disk, adapter included; None for a repo that is not downloaded."""
@@ -339,11 +340,6 @@ def _style_in(file: Path) -> str | None:
     except SceError:
         return None
     return style if style in STYLES else None
-
-
-def _model_files(folder: Path) -> list[Path]:
-    found = {file for pattern in _FILES for file in folder.glob(pattern)}
-    return sorted(file for file in found if file.is_file())
 
 
 def _nothing_found(text: str) -> str:

@@ -114,10 +114,14 @@ def run_selftest(choice: str = "auto") -> SelfTest:
         OSError: a canary cannot be set up.
     """
     secret = secrets.token_hex(16)
-    with _variable(SECRET_NAME, secret), SandboxPool(1, LIMITS, choice) as pool:
-        benign = pool.run(BENIGN, ["20 22\n"]).executions
-        status = _process_status(pool.idle_pids())
-        outcomes = tuple(_try_out(pool, attack, secret) for attack in ATTACKS)
+    os.environ[SECRET_NAME] = secret
+    try:
+        with SandboxPool(1, LIMITS, choice) as pool:
+            benign = pool.run(BENIGN, ["20 22\n"]).executions
+            status = _process_status(pool.idle_pids())
+            outcomes = tuple(_try_out(pool, attack, secret) for attack in ATTACKS)
+    finally:
+        del os.environ[SECRET_NAME]
     benign_ran = len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n"
     return SelfTest(pool.level, benign_ran, outcomes, status)
 
@@ -246,16 +250,3 @@ def _process_status(pids: list[int]) -> dict[str, str]:
             lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
             return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     return {}
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

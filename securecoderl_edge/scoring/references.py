@@ -210,7 +210,9 @@ class _Solution:
 def _solutions(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[_Solution]:
     for problem in problems:
         allowed = patient(problem, cpu_seconds)
-        yield from (_solution(allowed, solution) for solution in problem.solutions)
+        for solution in problem.solutions:
+            wrapped = _wrapped(solution) if problem.language == PYTHON.name else None
+            yield _Solution(allowed, wrapped or solution, wrapped is not None)
         yield from (_Solution(allowed, solution, is_insecure=True) for solution in problem.insecure_solutions)
 
 
@@ -218,11 +220,6 @@ def patient(problem: Problem, cpu_seconds: float) -> Problem:
     """The problem with at least the CPU time given for each test."""
     limit = None if problem.time_limit_s is None else max(problem.time_limit_s, cpu_seconds)
     return replace(problem, time_limit_s=limit)
-
-
-def _solution(problem: Problem, program: str) -> _Solution:
-    wrapped = _wrapped(program) if problem.language == PYTHON.name else None
-    return _Solution(problem, wrapped or program, wrapped is not None)
 
 
 def _wrapped(solution: str) -> str | None:

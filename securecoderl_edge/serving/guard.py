@@ -70,7 +70,8 @@ class Guard:
         if "content-length" in headers and "transfer-encoding" in headers:
             raise Fault(400, "a body has Content-Length or Transfer-Encoding, not both: proxies may read the other one")
         host = _only(headers, "host")
-        if not self._is_ours(_name_in(host)):
+        named = _HOST.fullmatch(host)
+        if named is None or not self._is_ours(named[1] or named[2]):
             raise Fault(
                 403, "the Host header has an unknown name. Use the server's IP address, or start it with --hostnames"
             )
@@ -107,12 +108,6 @@ def _only(headers: dict[str, list[str]], name: str) -> str:
     if len(values) > 1:
         raise Fault(400, f"the header {name} occurs several times")
     return values[0].strip()
-
-
-def _name_in(host: str) -> str:
-    """The name or address of a ``Host`` header, without its port; empty if it is malformed."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else found[1] or found[2]
 
 
 async def _refuse(fault: Fault, send: Send) -> None:

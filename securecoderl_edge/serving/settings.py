@@ -84,11 +84,6 @@ class ServeSettings(RuntimeSettings):
         except ValueError:
             raise UsageError(f"--host {self.host}: expected an IP address, such as 127.0.0.1, ::1 or 0.0.0.0") from None
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach the address."""
-        return ipaddress.ip_address(self.host).is_loopback
-
     def api_key(self) -> str | None:
         """The key that clients must send, from the file or the variable; ``ps`` would show a command line.
 
@@ -104,7 +99,7 @@ class ServeSettings(RuntimeSettings):
                 raise UsageError(f"--api-key-file {where}: cannot read it ({error})") from None
         key = key.strip()
         if not key and self.api_key_file is None:
-            if self.is_loopback:
+            if ipaddress.ip_address(self.host).is_loopback:  # only this machine can reach it
                 return None
             raise UsageError(f"--host {self.host} can be reached from other machines. Set a key in {KEY_VARIABLE}")
         if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:

@@ -104,8 +104,9 @@ def read_history(run: Run) -> History:
     for row in _rows("metrics.jsonl", history):
         rows.setdefault(row["phase"], {})[row["step"]] = row
     start = 0
-    for name, folder in _phases(run, rows):
-        phase = _phase(name, folder, start, rows.get(name, {}), history)
+    folders = {phase_of(folder): folder for folder in run.phase_folders()}
+    for name in dict.fromkeys([*folders, *rows]):
+        phase = _phase(name, folders.get(name), start, rows.get(name, {}), history)
         history.phases.append(phase)
         history.updates += [Point(start + step, name, row) for step, row in sorted(rows.get(name, {}).items())]
         start += phase.updates
@@ -120,12 +121,6 @@ def read_history(run: Run) -> History:
     if history.readiness is None and (run.path / READINESS).exists():
         history.missing.append(f"{READINESS} is damaged")
     return history
-
-
-def _phases(run: Run, rows: Mapping[str, Any]) -> list[tuple[str, Path | None]]:
-    """Every phase that has a folder or rows, in order."""
-    folders: dict[str, Path | None] = {phase_of(folder): folder for folder in run.phase_folders()}
-    return list({**folders, **{name: None for name in rows if name not in folders}}.items())
 
 
 def _phase(

@@ -195,10 +195,8 @@ class Study:
             words += ["--set", setting]
         return [*words, "--seed", str(seed), "--out", str(self.run_folder(arm, seed))]
 
-    def export_command(self, arm: Arm, seed: int) -> list[str] | None:
-        """Arguments that write the exports of an arm; None if there are none."""
-        if not arm.quants:
-            return None
+    def export_command(self, arm: Arm, seed: int) -> list[str]:
+        """Arguments that write the exports of an arm that has any."""
         return ["export", str(self.run_folder(arm, seed)), "--quant", ",".join(arm.quants)]
 
     def bench_command(self, arm: Arm, seed: int, split: Split) -> list[str]:

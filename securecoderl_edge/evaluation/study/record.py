@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,11 +63,7 @@ def study_record(study: Study, jobs: int, group_of: _GroupOf = lambda problem: p
         "limit": study.limit,
         "splits": [_split_record(study, each, bases.get(each.name), run_log) for each in study.splits],
         "arms": [_arm_record(study, arm, found[arm.name], samples[arm.name], bases, run_log) for arm in study.arms],
-        "comparisons": [
-            comparison
-            for first, second in study.comparisons
-            for comparison in _compare(first, second, samples[first], samples[second])
-        ],
+        "comparisons": list(_comparisons(study, samples)),
         "steps": sum(len(chain.steps()) for chain in every),
         "steps_done": sum(chain.count_done(run_log) for chain in every),
         "jobs": jobs,
@@ -181,23 +177,13 @@ def _arm_record(
     return record
 
 
-def _compare(
-    first: str,
-    second: str,
-    before: Mapping[tuple[str, str], Samples],
-    after: Mapping[tuple[str, str], Samples],
-) -> list[dict[str, Any]]:
+def _comparisons(study: Study, found: Mapping[str, Mapping[tuple[str, str], Samples]]) -> Iterator[dict[str, Any]]:
     """The final policies of two arms on every split that both are evaluated on."""
-    return [
-        {
-            "first": first,
-            "second": second,
-            "split": split_name,
-            "metrics": _difference(samples, after[split_name, model]),
-        }
-        for (split_name, model), samples in before.items()
-        if model == FINAL and (split_name, model) in after and samples.keys() & after[split_name, model].keys()
-    ]
+    for first, second in study.comparisons:
+        for (split, model), before in found[first].items():
+            after = found[second].get((split, model), {})
+            if model == FINAL and before.keys() & after.keys():
+                yield {"first": first, "second": second, "split": split, "metrics": _difference(before, after)}
 
 
 def _difference(before: Samples, after: Samples) -> dict[str, Any]:

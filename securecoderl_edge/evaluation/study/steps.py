@@ -80,11 +80,9 @@ def _settings_with_effect(settings: TrainSettings) -> TrainSettings:
     return settings
 
 
-def _export_step(study: Study, arm: Arm, seed: int) -> Step | None:
-    """The step that exports an arm's policy; None if it has no exports."""
+def _export_step(study: Study, arm: Arm, seed: int) -> Step:
+    """The step that writes an arm's exports."""
     words = study.export_command(arm, seed)
-    if words is None:
-        return None
     files = tuple(study.export_file(arm, seed, quant) for quant in arm.quants)
     after = train_step(study, arm, seed)
     return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study.run_folder(arm, seed)), files, after)
@@ -108,9 +106,9 @@ def _log(folder: Path) -> Path:
 
 def _arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
     """Training, export and evaluations of an arm, each of which needs those before it."""
-    export = _export_step(study, arm, seed)
+    exports = [_export_step(study, arm, seed)] if arm.quants else []
     measured = [_bench_step(study, arm, seed, split) for split in arm.measured_on]
-    return [train_step(study, arm, seed), *([] if export is None else [export]), *measured]
+    return [train_step(study, arm, seed), *exports, *measured]
 
 
 @dataclass(frozen=True)

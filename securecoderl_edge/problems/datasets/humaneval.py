@@ -73,17 +73,13 @@ def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tal
             rest.append(node)
     if any(isinstance(inner, ast.Assert) for node in rest for inner in ast.walk(node)):
         check.body = rest
-        given = _helpers(prompt, entry_point)
+        # Definitions in the prompt other than the requested function; a program need not repeat them.
+        stub = parse_stub(prompt)
+        given = [node for node in stub.body if not _defines(node, entry_point)] if stub else []
         assertions.append("\n\n".join([*map(ast.unparse, [*given, *others, check]), f"check({entry_point})"]))
     if not assertions:
         raise DropRecord("no usable tests")
     return tuple(assertions)
-
-
-def _helpers(prompt: str, entry_point: str) -> list[ast.stmt]:
-    """Definitions in the prompt other than the requested function; a program need not repeat them."""
-    tree = parse_stub(prompt)
-    return [node for node in tree.body if not _defines(node, entry_point)] if tree else []
 
 
 def _defines(node: ast.stmt, name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 
 from securecoderl_edge.languages.python_source import parse
 
@@ -34,7 +33,7 @@ class Variants:
             (
                 ((own & other).total() / max(1, (own | other).total()), number)
                 for number, group in enumerate(groups)
-                for other in _some_of(group)
+                for other in group[:_COMPARED] + group[_COMPARED:][-_COMPARED:]
             ),
             default=(0.0, 0),
         )
@@ -43,11 +42,6 @@ class Variants:
             return len(groups) - 1
         groups[found[1]].append(own)
         return found[1]
-
-
-def _some_of(group: list[_Structure]) -> Iterator[_Structure]:
-    yield from group[:_COMPARED]
-    yield from group[_COMPARED:][-_COMPARED:]
 
 
 def _structure(program: str) -> _Structure:
