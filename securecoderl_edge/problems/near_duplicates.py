@@ -67,10 +67,10 @@ class SimilarSets:
             for pair in self._rarest(pairs):
                 self._places.setdefault(pair, []).append(place)
 
-    def similar_to(self, pairs: frozenset[str]) -> Iterator[tuple[int, float]]:
-        """Yield place and Jaccard similarity of each set that is similar enough."""
+    def similar_to(self, pairs: frozenset[str], before: float = math.inf) -> Iterator[tuple[int, float]]:
+        """Yield place and Jaccard similarity of each set before a place that is similar enough."""
         places = set().union(*(self._places.get(pair, ()) for pair in self._rarest(pairs)))
-        compared = ((place, jaccard(pairs, self._sets[place])) for place in sorted(places))
+        compared = ((place, jaccard(pairs, self._sets[place])) for place in sorted(places) if place < before)
         return ((place, likeness) for place, likeness in compared if likeness >= SIMILARITY)
 
     def _rarest(self, pairs: frozenset[str]) -> list[str]:
@@ -84,9 +84,8 @@ def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float
     sets = list(map(word_pairs, problems))
     index = SimilarSets(sets)
     for place, pairs in enumerate(sets):
-        for earlier, likeness in index.similar_to(pairs):
-            if earlier < place:
-                yield earlier, place, likeness
+        for earlier, likeness in index.similar_to(pairs, before=place):
+            yield earlier, place, likeness
 
 
 def pairs_between(first: Sequence[Problem], second: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
