@@ -56,12 +56,17 @@ def goes_on(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is None and state in "SR"
 
 
-def as_whom(levels: tuple[str, ...] = ("full", "no-landlock")) -> list[object]:
+def as_whom(levels: tuple[str, ...] = ("full", "no-landlock"), slow: tuple[str, ...] = ()) -> list[object]:
+    """Parameters for each level and user; each takes a while, so some may be ``slow``, by their ids."""
     ordinary = pytest.mark.skipif(os.getuid() != 0, reason="the tests already run as an ordinary user")
-    return [
-        pytest.param((level, user), id=f"{level}, {who}", marks=[ordinary] * bool(user))
+    cases = {
+        f"{level}, {who}": (level, user)
         for level in levels
         for user, who in ((None, "this user"), (NOBODY, "ordinary user"))
+    }
+    return [
+        pytest.param(case, id=name, marks=[ordinary] * bool(case[1]) + [pytest.mark.slow] * (name in slow))
+        for name, case in cases.items()
     ]
 
 

@@ -17,6 +17,7 @@ from securecoderl_edge.errors import UsageError
 PAGE = ROOT / "docs" / "api.md"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("llama_cpp")

@@ -165,6 +165,7 @@ def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
     assert len((tmp_path / "runs/starter/metrics.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_a_checkpoint_exits_130_and_the_same_command_goes_on(tiny_model: Path, tmp_path: Path) -> None:
     arguments = ["train", "--model", str(tiny_model), "--phases", "sft", "--set", "sft.batch_size=2", "--out", "r"]
     command = [sys.executable, "-m", "securecoderl_edge", *arguments, "--set", "sft.steps=500"]

@@ -115,7 +115,9 @@ def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, pr
     assert int(newest.name.removeprefix("step-")) >= 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
     tiny_model: Path, problems: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

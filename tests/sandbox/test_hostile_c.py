@@ -44,7 +44,7 @@ class Aftermath:
     victim: subprocess.Popen[bytes]
 
 
-@pytest.fixture(scope="module", params=as_whom(("full",)))
+@pytest.fixture(scope="module", params=as_whom(("full",), slow=("full, ordinary user",)))
 def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) -> Iterator[Aftermath]:
     level, user = request.param
     victim = subprocess.Popen([python_for(user), "-c", "import time; time.sleep(3600)"], user=user, group=user)
