@@ -98,10 +98,9 @@ class Watch:
             self.failures.append(_place())
             raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ...")
 
-    def check(self, function: Any, args: Any, kwargs: Any, made: Any) -> None:
+    def check(self, function: Any, args: Any, operands: list[torch.Tensor], made: Any) -> None:
         """Hold an operation that had its operands or its results on the device against the rules."""
         kind = function.overloadpacket
-        operands = list(_tensors((args, kwargs)))
         inside = [each for each in operands if isinstance(each, PretendTensor)]
         outside = [each for each in operands if not isinstance(each, PretendTensor)]
         results = [each for each in _tensors(made) if isinstance(each, PretendTensor)]
@@ -211,10 +210,11 @@ def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute an operation on the CPU tensors within, and hold it against the rules."""
     if _watches:
         _watches[-1].check_alive()
-    operands = [each for each in _tensors((args, kwargs)) if isinstance(each, PretendTensor)]
+    operands = _tensors((args, kwargs))
+    inside = {id(each.inner): each for each in operands if isinstance(each, PretendTensor)}
     inner_args, inner_kwargs = _inner(args), _inner(kwargs)
     target = kwargs.get("device")
-    stays = bool(operands) if target is None else torch.device(target).type == NAME
+    stays = bool(inside) if target is None else torch.device(target).type == NAME
     if stays and target is not None:
         inner_kwargs["device"] = torch.device("cpu")
     is_into_cpu = function.overloadpacket is _aten.copy_ and not isinstance(args[0], PretendTensor)
@@ -222,24 +222,26 @@ def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         with torch.no_grad():
             made = function(*inner_args, **inner_kwargs)
     except RuntimeError:
-        _check(function, args, kwargs, None)
+        _check(function, args, operands, None)
         raise
     if is_into_cpu:
         made = args[0]
     elif stays:
         # What an operation changed in place comes back as the same tensor.
-        made = _outer(made, {id(each.inner): each for each in operands})
-    _check(function, args, kwargs, made)
+        made = _outer(made, inside)
+    _check(function, args, operands, made)
     return made
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Any) -> list[torch.Tensor]:
     """The tensors in nested arguments of an operation."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(each)
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for each in value for tensor in _tensors(each)]
 
 
 def _inner(value: Any) -> Any:
@@ -256,9 +258,9 @@ def _outer(value: Any, known: dict[int, PretendTensor]) -> Any:
     return type(value)(_outer(each, known) for each in value) if isinstance(value, (list, tuple)) else value
 
 
-def _check(function: Any, args: Any, kwargs: Any, made: Any) -> None:
+def _check(function: Any, args: Any, operands: list[torch.Tensor], made: Any) -> None:
     if _watches:
-        _watches[-1].check(function, args, kwargs, made)
+        _watches[-1].check(function, args, operands, made)
 
 
 def _has_mask(indices: Any) -> bool:
