@@ -13,7 +13,6 @@ import itertools
 import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from securecoderl_edge.problems.problem import Problem
@@ -58,34 +57,36 @@ def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
 class SimilarSets:
     """Sets of word pairs, searched by similarity."""
 
-    def __init__(self, sets: Iterable[frozenset[str]]) -> None:
-        self._sets = list(sets)
-        counts = Counter(itertools.chain.from_iterable(self._sets))
-        self._rank = {pair: rank for rank, pair in enumerate(sorted(counts, key=counts.__getitem__))}
-        self._places: dict[str, list[int]] = {}  # the sets with a pair among their rarest
-        for place, pairs in enumerate(self._sets):
-            for pair in self._rarest(pairs):
-                self._places.setdefault(pair, []).append(place)
+    def __init__(self, sets: Iterable[frozenset[str]] = ()) -> None:
+        self._sets: list[frozenset[str]] = []
+        self._places: dict[str, list[int]] = {}  # the sets that have a pair
+        for pairs in sets:
+            self.add(pairs)
 
-    def similar_to(self, pairs: frozenset[str], before: float = math.inf) -> Iterator[tuple[int, float]]:
-        """Yield place and Jaccard similarity of each set before a place that is similar enough."""
-        places = set().union(*(self._places.get(pair, ()) for pair in self._rarest(pairs)))
-        compared = ((place, jaccard(pairs, self._sets[place])) for place in sorted(places) if place < before)
-        return ((place, likeness) for place, likeness in compared if likeness >= SIMILARITY)
+    def add(self, pairs: frozenset[str]) -> None:
+        """Append a set."""
+        for pair in pairs:
+            self._places.setdefault(pair, []).append(len(self._sets))
+        self._sets.append(pairs)
 
-    def _rarest(self, pairs: frozenset[str]) -> list[str]:
-        """One pair more than a similar set may lack; similar sets have one of these in common."""
+    def similar_to(self, pairs: frozenset[str]) -> list[tuple[int, float]]:
+        """Place and Jaccard similarity of each set that is similar enough."""
+        # A similar set shares so many of the pairs that it has one of any larger number than it may lack.
         lacked = len(pairs) - math.ceil(SIMILARITY * len(pairs))
-        return sorted(pairs, key=lambda pair: self._rank.get(pair, -1))[: lacked + 1]
+        rarest = sorted(pairs, key=lambda pair: len(self._places.get(pair, ())))[: lacked + 1]
+        places = set().union(*(self._places.get(pair, ()) for pair in rarest))
+        compared = ((place, jaccard(pairs, self._sets[place])) for place in sorted(places))
+        return [(place, likeness) for place, likeness in compared if likeness >= SIMILARITY]
 
 
 def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
     """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position."""
-    sets = list(map(word_pairs, problems))
-    index = SimilarSets(sets)
-    for place, pairs in enumerate(sets):
-        for earlier, likeness in index.similar_to(pairs, before=place):
+    index = SimilarSets()
+    for place, problem in enumerate(problems):
+        pairs = word_pairs(problem)
+        for earlier, likeness in index.similar_to(pairs):
             yield earlier, place, likeness
+        index.add(pairs)
 
 
 def pairs_between(first: Sequence[Problem], second: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
@@ -99,7 +100,7 @@ def pairs_between(first: Sequence[Problem], second: Sequence[Problem]) -> Iterat
 def without_near_duplicates(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Problem]:
     """The problems that are no near-duplicate of one of the others."""
     index = SimilarSets(map(word_pairs, others))
-    return [problem for problem in problems if not any(index.similar_to(word_pairs(problem)))]
+    return [problem for problem in problems if not index.similar_to(word_pairs(problem))]
 
 
 def clusters(problems: Sequence[Problem]) -> list[list[int]]:

@@ -17,5 +17,5 @@ class Apart:
 
     def allows(self, problem: Problem) -> bool:
         """Whether it is no near-duplicate of a problem for evaluation and has none of their solutions."""
-        is_near = any(self._statements.similar_to(word_pairs(problem)))
-        return not is_near and self._solutions.isdisjoint(problem.solutions)
+        is_near = bool(self._statements.similar_to(word_pairs(problem)))
+        return self._solutions.isdisjoint(problem.solutions) and not is_near
