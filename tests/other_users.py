@@ -64,6 +64,7 @@ def as_whom(levels: tuple[str, ...] = ("full", "no-landlock"), slow: tuple[str, 
         for level in levels
         for user, who in ((None, "this user"), (NOBODY, "ordinary user"))
     }
+    assert cases.keys() >= set(slow)
     return [
         pytest.param(case, id=name, marks=[ordinary] * bool(case[1]) + [pytest.mark.slow] * (name in slow))
         for name, case in cases.items()

@@ -166,7 +166,7 @@ def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_a_checkpoint_exits_130_and_the_same_command_goes_on(tiny_model: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_a_checkpoint_and_exits_130(tiny_model: Path, tmp_path: Path) -> None:
     arguments = ["train", "--model", str(tiny_model), "--phases", "sft", "--set", "sft.batch_size=2", "--out", "r"]
     command = [sys.executable, "-m", "securecoderl_edge", *arguments, "--set", "sft.steps=500"]
     metrics = tmp_path / "r/metrics.jsonl"

@@ -191,6 +191,8 @@ def test_tensors_are_read_one_at_a_time(tiny_model: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(weights, "read_tensors", watched)
     gc.collect()
     gc.freeze()  # what other tests have left takes long to look through, and we do it for each tensor
-    load_base(tiny_model, "int8")
-    gc.unfreeze()
+    try:
+        load_base(tiny_model, "int8")
+    finally:
+        gc.unfreeze()
     assert len(seen) > 10

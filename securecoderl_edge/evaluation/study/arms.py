@@ -169,10 +169,11 @@ class Study:
         Raises:
             UsageError: they are impossible.
         """
-        if (arm, seed) not in self._known_settings:
+        known = self._known_settings
+        if (arm, seed) not in known:
             flags = self._flags(arm) | {"phases": arm.phases, "seed": seed}
-            self._known_settings[arm, seed] = resolve(self.recipe, self._overrides(arm), flags)
-        return self._known_settings[arm, seed]
+            known[arm, seed] = resolve(self.recipe, self._overrides(arm), flags)
+        return known[arm, seed]
 
     @cached_property
     def _known_settings(self) -> dict[tuple[Arm, int], TrainSettings]:

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from securecoderl_edge.evaluation.study.run_log import RunLog, Step, evaluation_
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
-from securecoderl_edge.system.processes import describe_end, module_command, on_ending_signals
+from securecoderl_edge.system.processes import describe_end, module_command, on_ending_signals, result_of
 from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
 
 _SCE = "securecoderl_edge"
@@ -264,10 +264,13 @@ class _Runner:
         self._done = sum(map(self._run_log.is_done, first)) + sum(each.count_done(self._run_log) for each in every)
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                pool.submit(self._run_steps, lambda: first).result()
+                result_of(pool.submit(self._run_steps, lambda: first))
                 self._threads = max(1, cpu_count() // self._jobs)
-                for future in as_completed([pool.submit(self._run_chain, chain) for chain in missing]):
-                    future.result()
+                waiting = {pool.submit(self._run_chain, chain) for chain in missing}
+                while waiting:
+                    done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)  # see `result_of`
+                    for future in done:
+                        future.result()
             finally:
                 # Stop all processes, as by Ctrl-C; the pool waits for them.
                 with self._lock:

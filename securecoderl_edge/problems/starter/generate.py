@@ -58,7 +58,10 @@ def begin_problem(
     shows_a_test: bool,
     language: str,
 ) -> tuple[Problem, Callable[[], Problem]]:
-    """The problem of `build_problem` without its tests, and a function that adds them, which takes longer."""
+    """The problem of `build_problem` without tests and insecure solutions, and a function that adds them.
+
+    That takes longer, and the function can be called once. Both raise what `build_problem` does.
+    """
     rng = random.Random(f"{family.name}/{composition}#{variant}")
     draft = family.draft(composition, rng, wording_rarity)
     tests = _draw_tests(draft, rng, f"{family.name}/{composition}")

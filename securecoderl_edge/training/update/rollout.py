@@ -21,6 +21,7 @@ from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.heap import return_free_memory
+from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
 from securecoderl_edge.training.update.rewards import training_reward
@@ -113,7 +114,7 @@ def collect(
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
-    scores = [replace(pending[done.prompt, done.token_ids].result(), sample=done.sample) for done in completions]
+    scores = [replace(result_of(pending[done.prompt, done.token_ids]), sample=done.sample) for done in completions]
     clock.append(time.monotonic())
     if learner.team.count > 1:
         records = [
