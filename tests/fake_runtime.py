@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 
@@ -63,7 +63,7 @@ class FakeRuntime:
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
         if self.fail_at_call == len(self.calls):
             raise KeyboardInterrupt

@@ -26,7 +26,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.records import problem_from_record, problem_to_record
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.sandbox import Limits, worker
 from securecoderl_edge.sandbox.inside.messages import receive, send
 from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
@@ -69,7 +69,7 @@ FILES = st.lists(LINES, max_size=6).map(b"\n".join)
 
 @given(TEXTS | PROGRAMS)
 def any_completion_has_a_program(completion: str) -> None:
-    program = extract_program(completion, "auto", PROBLEM)
+    program = extract_program(completion, PromptFacts.of(PROBLEM))
     assert all(line in completion for line in program.split("\n"))
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -50,7 +50,7 @@ def scorer() -> Iterator[Scorer]:
     ],
 )
 def test_any_program_gets_a_verdict(program: str, stage: int, scorer: Scorer) -> None:
-    score = scorer.score(PROBLEM, extract_program(program, "auto", PROBLEM))
+    score = scorer.score(PROBLEM, extract_program(program, PromptFacts.of(PROBLEM)))
     assert score.stage == stage
     assert json.loads(json.dumps(score.to_record()))["stage"] == stage
 

@@ -15,7 +15,7 @@ from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import digest_of_problems
-from securecoderl_edge.prompts.extraction import Asked, extract_program
+from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
@@ -110,18 +110,19 @@ def evaluate(
                 continue
             seed = batch_seed(sampling.seed, first + start)
             shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
+            facts = [prompt_facts(problem, format, extract) for problem in shown]
             answers = runtime.generate(
                 [format.prompt(problem) for problem in shown],
                 samples,
                 replace(sampling, seed=seed),
-                asked=None if extract == "raw" else [Asked.of(problem, format) for problem in shown],
+                facts=facts,
             )
             spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:
                 log.add_usage(spent)
-            for problem, as_shown, completions in zip(chunk, shown, answers, strict=True):
+            for problem, as_shown, about, completions in zip(chunk, shown, facts, answers, strict=True):
                 for sample, completion in enumerate(completions):
-                    program = extract_program(completion.text, extract, as_shown, format)
+                    program = extract_program(completion.text, about)
                     generation = {**_generation(completion), "prompt_cut": as_shown is not problem}
                     collected.score(scorer, Item(problem, program, sample, extract), generation)
             collected.collect()

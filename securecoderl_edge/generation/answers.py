@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import NO_TEST, Problem
-from securecoderl_edge.prompts.extraction import Asked, extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Generator, OnToken, Sampling
 from securecoderl_edge.system.processes import result_of
@@ -143,11 +143,11 @@ def answer(
         SceError: a prompt is too long for the model, or the runtime or the sandbox failed.
     """
     prompts = [format.prompt(problem) for problem in problems]
-    asked = [Asked.of(problem, format) for problem in problems]
-    sampled = runtime.generate(prompts, n, sampling, on_token, asked)
+    facts = [PromptFacts.of(problem, format) for problem in problems]
+    sampled = runtime.generate(prompts, n, sampling, on_token, facts)
     programs = [
-        [(completion, extract_program(completion.text, "auto", problem, format)) for completion in completions]
-        for problem, completions in zip(problems, sampled, strict=True)
+        [(completion, extract_program(completion.text, about)) for completion in completions]
+        for about, completions in zip(facts, sampled, strict=True)
     ]
     return check(scorer, problems, programs)
 

@@ -13,7 +13,7 @@ from typing import Any
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, question
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.scoring.score import Score
@@ -76,9 +76,9 @@ class ProblemReward:
             SceError: this system cannot isolate programs, or the sandbox failed. No completion then gets a score.
         """
         pairs = [(self._problem(name), text_of(completion)) for name, completion in completions]
-        scorer, format = _scorer(self.workers), self._format
-        programs = [(problem, extract_program(text, "auto", problem, format), 0) for problem, text in pairs]
-        return scorer.score_all(programs, extract="auto")
+        facts = {problem.id: PromptFacts.of(problem, self._format) for problem, _ in pairs}
+        programs = [(problem, extract_program(text, facts[problem.id]), 0) for problem, text in pairs]
+        return _scorer(self.workers).score_all(programs, extract="auto")
 
     def rewards(self, completions: Iterable[tuple[str, Completion]]) -> list[float]:
         """The reward of each pair; see `scores`."""

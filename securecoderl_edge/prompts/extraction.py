@@ -68,7 +68,7 @@ _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in"
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptFacts:
     """Facts about a prompt that decide where the program in a completion begins and ends.
 
     Attributes:
@@ -88,55 +88,54 @@ class Asked:
     language: str = PYTHON.name
 
     @classmethod
-    def of(cls, problem: Problem, format: PromptFormat) -> Asked:
-        """The facts for a problem in this prompt format."""
+    def of(cls, problem: Problem, format: PromptFormat = OURS) -> PromptFacts:
+        """The facts for a problem in this prompt format; renders the prompt, so it is called once for each problem."""
         prompt = format.prompt(problem)
         echoes = tuple(filter(None, (prompt.strip(), problem.statement.strip())))
         is_thinking = bool(open_thought(prompt))
         return cls(format.style, problem.kind, problem.starter_code.rstrip(), echoes, is_thinking, problem.language)
 
 
-def extract_program(
-    completion: str, mode: str = "auto", problem: Problem | None = None, format: PromptFormat = OURS
-) -> str:
-    """The program in a completion.
-
-    ``raw`` returns the completion unchanged. ``auto`` takes, in this order: the text after the repeated prompt of
-    ``problem`` and the model's thoughts; the text before a special token or a heading of the built-in template; the
-    first fenced block in the problem's language, up to the end of the text if its fence is never closed; and, without
-    fences, the text between the sentences before and after the program. A completion of given code (style ``code``) is
-    appended to that code and ends where something else begins.
-
-    Args:
-        format: the prompt format of ``problem``.
+def prompt_facts(problem: Problem, format: PromptFormat = OURS, extract: str = "auto") -> PromptFacts | None:
+    """`PromptFacts.of`, or None for ``raw``: the whole completion is the program.
 
     Raises:
         ValueError: unknown mode.
     """
-    if mode not in EXTRACT_MODES:
-        raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {mode!r}")
-    if mode == "raw":
+    if extract not in EXTRACT_MODES:
+        raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {extract!r}")
+    return PromptFacts.of(problem, format) if extract == "auto" else None
+
+
+def extract_program(completion: str, facts: PromptFacts | None) -> str:
+    """The program in a completion; without ``facts`` all of it.
+
+    Takes, in this order: the text after the repeated prompt and the model's thoughts; the text before a special token
+    or a heading of the built-in template; the first fenced block in the problem's language, up to the end of the text
+    if its fence is never closed; and, without fences, the text between the sentences before and after the program. A
+    completion of given code (style ``code``) is appended to that code and ends where something else begins.
+    """
+    if facts is None:
         return completion
-    asked = Asked.of(problem, format) if problem is not None else Asked(format.style)
-    answer, _ = _answer_in(completion, asked)
-    if problem is not None and asked.style == "code":
-        if _is_whole_program(answer, asked):
-            program, _ = _program_in(answer, asked.language)
-            if not _has_code(program, asked.language):
+    answer, _ = _answer_in(completion, facts)
+    if facts.style == "code":
+        if _is_whole_program(answer, facts):
+            program, _ = _program_in(answer, facts.language)
+            if not _has_code(program, facts.language):
                 return completion
             # A fence, too, may contain only the body, which continues the given code.
-            is_body = asked.given_code and _first_line(program)[:1].isspace()
-            return f"{asked.given_code}\n{program}" if is_body else program
-        continued = answer[: _end_of_continuation(answer, asked)]
-        return f"{asked.given_code}\n{continued}" if asked.given_code else continued
-    program, _ = _program_in(answer, asked.language)
-    if _has_code(program, asked.language):
+            is_body = facts.given_code and _first_line(program)[:1].isspace()
+            return f"{facts.given_code}\n{program}" if is_body else program
+        continued = answer[: _end_of_continuation(answer, facts)]
+        return f"{facts.given_code}\n{continued}" if facts.given_code else continued
+    program, _ = _program_in(answer, facts.language)
+    if _has_code(program, facts.language):
         return program
     # An empty text is a program that runs clean; a completion with other text, or a thought, must not count as one.
-    return f"<think>{completion}" if asked.is_thinking else completion
+    return f"<think>{completion}" if facts.is_thinking else completion
 
 
-def is_over(completion: str, asked: Asked) -> bool:
+def is_over(completion: str, facts: PromptFacts) -> bool:
     """Whether the program in a completion has ended: more text would not change the extracted program.
 
     Considers whole lines only, and is False while the end is uncertain. A program without fences or headings ends with
@@ -144,15 +143,15 @@ def is_over(completion: str, asked: Asked) -> bool:
     """
     lines = completion[: completion.rfind("\n") + 1]
     start = lines.lstrip()
-    if any(echo.startswith(start.rstrip()) for echo in asked.echoes) or (
+    if any(echo.startswith(start.rstrip()) for echo in facts.echoes) or (
         _SECTION.match(start) and not _PROMPT.match(start)
     ):
         return False  # a prompt is being repeated
-    answer, is_cut = _answer_in(lines, asked)
-    if asked.style == "code" and not _is_whole_program(answer, asked):
-        return is_cut or _end_of_continuation(answer, asked) is not None
-    program, is_certain = _program_in(answer, asked.language)
-    return (is_cut or is_certain) and _has_code(program, asked.language)
+    answer, is_cut = _answer_in(lines, facts)
+    if facts.style == "code" and not _is_whole_program(answer, facts):
+        return is_cut or _end_of_continuation(answer, facts) is not None
+    program, is_certain = _program_in(answer, facts.language)
+    return (is_cut or is_certain) and _has_code(program, facts.language)
 
 
 def _has_code(program: str, language: str) -> bool:
@@ -161,27 +160,27 @@ def _has_code(program: str, language: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith(comment) for line in program.split("\n"))
 
 
-def _is_whole_program(answer: str, asked: Asked) -> bool:
+def _is_whole_program(answer: str, facts: PromptFacts) -> bool:
     """Whether the model rewrote the given code from its start, as models that were trained to chat do."""
     first = _first_line(answer)
-    is_begun_again = bool(asked.given_code and first and not first[0].isspace())
+    is_begun_again = bool(facts.given_code and first and not first[0].isspace())
     return is_begun_again or _FENCE.match(answer.lstrip("\n")) is not None
 
 
-def _end_of_continuation(answer: str, asked: Asked) -> int | None:
+def _end_of_continuation(answer: str, facts: PromptFacts) -> int | None:
     """Find the end of a continuation: the place where other text begins in a completion of given code.
 
     Given code ends in an open function, which ends with the first line that is not indented. Without given code a file
     ends at a paragraph of prose or the text of another problem; for a call problem also at the first assertion or
     print.
     """
-    stop = _UNINDENTED if asked.given_code else _NEXT_PROBLEM if asked.kind == "stdin" else _NEXT_STEP
-    if asked.language != PYTHON.name:
+    stop = _UNINDENTED if facts.given_code else _NEXT_PROBLEM if facts.kind == "stdin" else _NEXT_STEP
+    if facts.language != PYTHON.name:
         stop = _NEXT_BLOCK
     begun = False
-    for place, is_statement in _lines(answer, 0, asked.language):
+    for place, is_statement in _lines(answer, 0, facts.language):
         line = _line(answer, place)
-        is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line, asked.language)
+        is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line, facts.language)
         if begun and (is_prose or (is_statement and stop.match(line))):
             return place
         begun = begun or bool(line.strip())
@@ -192,16 +191,16 @@ def _first_line(text: str) -> str:
     return next((line for line in text.split("\n") if line.strip()), "")
 
 
-def _answer_in(completion: str, asked: Asked) -> tuple[str, bool]:
+def _answer_in(completion: str, facts: PromptFacts) -> tuple[str, bool]:
     """Strip repeated prompt, thoughts, special tokens and further sections; also returns whether the end was cut."""
     text, start = completion, completion.lstrip()
-    echo = next((each for each in asked.echoes if start.startswith(each)), None)
+    echo = next((each for each in facts.echoes if start.startswith(each)), None)
     if echo is not None:
         text = start[len(echo) :].removeprefix("\n")
     elif (heading := _PROMPT.match(start)) is not None:
         text = start[heading.end() :]
     text = text[found.end() :] if (found := _FIRST_TOKENS.match(text)) else text
-    text = without_thought(text, asked.is_thinking)
+    text = without_thought(text, facts.is_thinking)
     whole = text
     text = text[: end.start()] if (end := _LAST_TOKEN.search(text)) else text
     end = _SECTION.search(text)

@@ -23,7 +23,7 @@ from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.models.sizes import BYTES, CACHE_GROWTH, GIB
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Task, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -104,7 +104,7 @@ class HfRuntime:
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._tokenizer.encode_prompt, sampling.max_tokens, self.context)
@@ -115,7 +115,7 @@ class HfRuntime:
             max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes()
         )
         drafts = {
-            (prompt, index): self._draft(sampling, open_writer(sampling, (prompt, index), on_token, asked))
+            (prompt, index): self._draft(sampling, open_writer(sampling, (prompt, index), on_token, facts))
             for prompt in range(len(encoded))
             for index in range(n)
         }
@@ -146,7 +146,7 @@ class HfRuntime:
         rows = affordable_sequences(rows, longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes())
 
         def write(task: Task, show: Callable[[str], None]) -> Draft:
-            return self._draft(task.sampling, TextWriter(task.sampling.stop, show, end_of_program(task.asked)))
+            return self._draft(task.sampling, TextWriter(task.sampling.stop, show, end_of_program(task.facts)))
 
         def encode(task: Task) -> list[int]:
             return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]

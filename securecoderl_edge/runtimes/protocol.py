@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from securecoderl_edge.config import MAX_SEED, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 
 # llama.cpp aborts with more threads.
 MAX_THREADS = 512
@@ -135,14 +135,14 @@ class Task:
         sample: its number among the samples of its prompt. With the seed it determines the random numbers, so a task
             does not depend on the others: the tokens are those of `Generator.generate` for this prompt alone, up to
             rounding, which differs between batches of different shapes.
-        asked: see `Generator.generate`.
+        facts: see `Generator.generate`.
     """
 
     key: int
     prompt: str
     sampling: Sampling
     sample: int = 0
-    asked: Asked | None = None
+    facts: PromptFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -199,13 +199,13 @@ class Generator(Protocol):
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
         """``n`` completions of each prompt, in the order of the prompts.
 
         Args:
             on_token: called with (prompt index, sample index, text) for each piece of text as it is decoded.
-            asked: the function or program that each prompt requests; a completion ends with the program in it, see
+            facts: of the function or program that each prompt requests; a completion ends with the program in it, see
                 `extraction.is_over`.
 
         Raises:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from securecoderl_edge.prompts.extraction import Asked, is_over
+from securecoderl_edge.prompts.extraction import PromptFacts, is_over
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Sampling, Task
 
 
@@ -64,17 +64,17 @@ class TextWriter:
         self._shown = max(self._shown, end)
 
 
-def end_of_program(asked: Asked | None) -> Callable[[str], bool] | None:
-    """``is_over`` for `TextWriter`: whether a text contains the whole program; None without ``asked``."""
-    return None if asked is None else lambda text: is_over(text, asked)
+def end_of_program(facts: PromptFacts | None) -> Callable[[str], bool] | None:
+    """``is_over`` for `TextWriter`: whether a text contains the whole program; None without ``facts``."""
+    return None if facts is None else lambda text: is_over(text, facts)
 
 
 def open_writer(
-    sampling: Sampling, key: tuple[int, int], on_token: OnToken | None, asked: Sequence[Asked] | None
+    sampling: Sampling, key: tuple[int, int], on_token: OnToken | None, facts: Sequence[PromptFacts | None] | None
 ) -> TextWriter:
     """The writer of one sample, identified by the indices of its prompt and of the sample."""
     show = functools.partial(on_token, *key) if on_token else None
-    return TextWriter(sampling.stop, show, end_of_program(asked[key[0]] if asked else None))
+    return TextWriter(sampling.stop, show, end_of_program(facts[key[0]] if facts else None))
 
 
 class TokenText:

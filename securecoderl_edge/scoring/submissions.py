@@ -13,7 +13,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import problem_digest
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.files import take_lock
 from securecoderl_edge.system.rows import decode_line, read_jsonl
@@ -45,6 +45,7 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
             repeats an (id, sample).
     """
     known = {problem.id: problem for problem in problems}
+    facts: dict[str, PromptFacts | None] = {}
     seen: dict[Key, int] = {}
     submissions = []
     for number, record in read_jsonl(path):
@@ -61,7 +62,9 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
         if (name, sample) in seen:
             raise SceError(f"{where}: duplicate sample {sample} of {name!r}, already in line {seen[name, sample]}")
         seen[name, sample] = number
-        submissions.append(Submission(known[name], sample, extract_program(completion, extract, known[name])))
+        if name not in facts:
+            facts[name] = prompt_facts(known[name], extract=extract)
+        submissions.append(Submission(known[name], sample, extract_program(completion, facts[name])))
     if not submissions:
         raise SceError(f'{path}: the file is empty; expected one object with "id" and "completion" per line')
     return submissions

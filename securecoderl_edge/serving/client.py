@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling
 from securecoderl_edge.serving.engine import Engine, Job
 
@@ -32,7 +32,7 @@ class Client:
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Generator`.
 
@@ -41,7 +41,7 @@ class Client:
             ModelFailed: the model failed.
         """
         jobs = [
-            Job(prompt, n, sampling, asked[place] if asked else None, self.is_cancelled)
+            Job(prompt, n, sampling, facts[place] if facts else None, self.is_cancelled)
             for place, prompt in enumerate(prompts)
         ]
         for job in jobs:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.runtimes.protocol import Progress, Runtime, Sampling, Task
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
@@ -42,9 +42,9 @@ class Job:
     """
 
     def __init__(
-        self, prompt: str, n: int, sampling: Sampling, asked: Asked | None, is_cancelled: Callable[[], bool]
+        self, prompt: str, n: int, sampling: Sampling, facts: PromptFacts | None, is_cancelled: Callable[[], bool]
     ) -> None:
-        self.prompt, self.n, self.sampling, self.asked, self.is_cancelled = prompt, n, sampling, asked, is_cancelled
+        self.prompt, self.n, self.sampling, self.facts, self.is_cancelled = prompt, n, sampling, facts, is_cancelled
         self.events: SimpleQueue[tuple[int, Progress] | Exception] = SimpleQueue()
         self.begun = 0
 
@@ -212,7 +212,7 @@ class Engine:
         with self._changed:
             while self._jobs and len(self._running) < self.rows:
                 job, key = self._jobs[0], next(self._keys)
-                tasks.append(Task(key, job.prompt, job.sampling, job.begun, job.asked))
+                tasks.append(Task(key, job.prompt, job.sampling, job.begun, job.facts))
                 self._running[key] = job, job.begun
                 job.begun += 1
                 if job.begun == job.n:

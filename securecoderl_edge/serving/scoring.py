@@ -9,7 +9,7 @@ from typing import Any
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import ProblemError, problem_from_record
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Item, Scorer
 from securecoderl_edge.serving.faults import Fault, invalid, too_many
@@ -50,7 +50,7 @@ def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Item:
         raise invalid(f"{place}.{name}", "must be text")
     if name == "program":
         return Item(problem, item[name], extract="raw")
-    return Item(problem, extract_program(item[name], "auto", problem), extract="auto")
+    return Item(problem, extract_program(item[name], PromptFacts.of(problem)), extract="auto")
 
 
 def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Problem:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.languages.targets import TargetBudget
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts.extraction import Asked, extract_program, is_over
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, is_over
 from securecoderl_edge.prompts.styles import OURS, PromptFormat, question
 
 PROBLEM = Problem("add", "Add two numbers.", tests=(Test("1 2", "3"),), language="c")
@@ -61,7 +61,7 @@ int main(void) { return 0; }
     ],
 )
 def test_the_program_is_found(completion: str) -> None:
-    assert extract_program(completion, "auto", PROBLEM).strip() == PROGRAM.strip()
+    assert extract_program(completion, PromptFacts.of(PROBLEM)).strip() == PROGRAM.strip()
 
 
 @pytest.mark.parametrize("style", ["stdin", "paper", "code"])
@@ -70,7 +70,7 @@ def test_every_style_has_the_statement_and_says_c(style: str) -> None:
     assert PROBLEM.statement in prompt
     assert "C11" in prompt or "/*\nAdd two numbers.\n*/\n" in prompt
     assert "def " not in prompt
-    assert extract_program(PROGRAM, "auto", PROBLEM, PromptFormat(style)).strip() == PROGRAM.strip()
+    assert extract_program(PROGRAM, PromptFacts.of(PROBLEM, PromptFormat(style))).strip() == PROGRAM.strip()
 
 
 def test_a_chat_question_asks_for_c_and_a_function_without_main() -> None:
@@ -102,11 +102,11 @@ def test_every_style_names_the_target_and_its_limits() -> None:
 
 
 def test_a_closed_block_is_over_and_an_open_function_is_not() -> None:
-    asked = Asked.of(PROBLEM, OURS)
+    asked = PromptFacts.of(PROBLEM, OURS)
     assert is_over(f"```c\n{PROGRAM}```\n", asked)
     assert not is_over(PROGRAM[:60], asked)
 
 
 @given(st.text(alphabet="ab ;{}()/*\"'\\\n#`<|C:.", max_size=200))
 def test_any_text_has_a_program(text: str) -> None:
-    assert isinstance(extract_program(text, "auto", PROBLEM), str)
+    assert isinstance(extract_program(text, PromptFacts.of(PROBLEM)), str)

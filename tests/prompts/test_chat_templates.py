@@ -15,7 +15,7 @@ from tiny_models import build_model
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import TODAY, ChatTemplate
-from securecoderl_edge.prompts.extraction import Asked, extract_program, is_over
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, is_over, prompt_facts
 from securecoderl_edge.prompts.styles import PromptFormat, choose_format
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -125,12 +125,12 @@ def test_a_program_in_a_thought_is_not_the_answer(tag: str) -> None:
     closing = f"{tag[0]}/{tag[1:]}"
     for text in (f"{tag}\nFirst:\n{WRONG}No.\n{closing}\n\n", f"\n{tag}{closing}", f"{tag}print(0){closing}"):
         for format in (SHUT, OPEN):
-            assert extract_program(text + ANSWER, "auto", STDIN, format) == PROGRAM
-            assert extract_program(text + PROGRAM, "auto", STDIN, format).strip() == PROGRAM.strip()
-        assert extract_program(text + ANSWER) == PROGRAM
+            assert extract_program(text + ANSWER, PromptFacts.of(STDIN, format)) == PROGRAM
+            assert extract_program(text + PROGRAM, PromptFacts.of(STDIN, format)).strip() == PROGRAM.strip()
+        assert extract_program(text + ANSWER, PromptFacts()) == PROGRAM
     begun = f"First:\n{WRONG}No.\n{closing}\n\n{ANSWER}"  # the prompt has the opening tag
-    assert extract_program(begun, "auto", STDIN, OPEN) == PROGRAM
-    assert extract_program(begun, "raw", STDIN, OPEN) == begun
+    assert extract_program(begun, PromptFacts.of(STDIN, OPEN)) == PROGRAM
+    assert extract_program(begun, prompt_facts(STDIN, OPEN, "raw")) == begun
 
 
 @pytest.mark.parametrize(
@@ -147,19 +147,19 @@ def test_a_program_in_a_thought_is_not_the_answer(tag: str) -> None:
 )
 def test_an_unfinished_thought_gives_no_program(format: PromptFormat, text: str) -> None:
     with pytest.raises(SyntaxError):
-        compile(extract_program(text, "auto", STDIN, format), "answer", "exec")
-    assert not is_over(text, Asked.of(STDIN, format))
+        compile(extract_program(text, PromptFacts.of(STDIN, format)), "answer", "exec")
+    assert not is_over(text, PromptFacts.of(STDIN, format))
 
 
 def test_text_about_tags_in_a_program_stays() -> None:
     program = 'print("<think>")\nprint("</think>")\n'
     for format in (SHUT, PromptFormat(), PromptFormat("paper")):
-        assert extract_program(program, "auto", STDIN, format) == program
-    assert extract_program(f"Hm.</think>{program}", "auto", CALL, OPEN) == program
+        assert extract_program(program, PromptFacts.of(STDIN, format)) == program
+    assert extract_program(f"Hm.</think>{program}", PromptFacts.of(CALL, OPEN)) == program
 
 
 def test_generation_ends_with_the_program_after_the_thought() -> None:
-    asked, text = Asked.of(STDIN, OPEN), f"First:\n{WRONG}No.\n</think>\n\n{ANSWER}More.\n"
+    asked, text = PromptFacts.of(STDIN, OPEN), f"First:\n{WRONG}No.\n</think>\n\n{ANSWER}More.\n"
     ends = [end for end in range(len(text)) if is_over(text[:end], asked)]
     assert ends[0] == len(text) - len("More.\n")
 

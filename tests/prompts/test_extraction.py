@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import securecoderl_edge
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
 from securecoderl_edge.prompts.styles import OURS
 
 PROGRAM = "import sys\n\nn = int(input())\nprint(n * 2)\n"
@@ -81,7 +81,7 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
     ],
 )
 def test_a_program_is_taken_out_of_a_completion(completion: str, program: str) -> None:
-    assert extract_program(completion) == program
+    assert extract_program(completion, PromptFacts()) == program
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_a_program_is_taken_out_of_a_completion(completion: str, program: str) -
 )
 @pytest.mark.parametrize("answer", [PROGRAM, f"```python\n{PROGRAM}```\n", f"Here is my program:\n{PROGRAM}"])
 def test_a_repeated_prompt_is_cut(echo: str, answer: str) -> None:
-    assert extract_program(echo + answer, "auto", PROBLEM) == PROGRAM
+    assert extract_program(echo + answer, PromptFacts.of(PROBLEM)) == PROGRAM
 
 
 def test_a_fence_is_closed_only_by_a_fence_of_its_own_kind() -> None:
     completion = '````python\ntext = """\n```\n~~~\n"""\n````\n'
-    assert extract_program(completion) == 'text = """\n```\n~~~\n"""\n'
+    assert extract_program(completion, PromptFacts()) == 'text = """\n```\n~~~\n"""\n'
 
 
 @functools.cache
@@ -114,7 +114,7 @@ def programs() -> list[str]:
 
 
 def test_a_program_comes_back_as_it_is() -> None:
-    assert [text for text in programs() if extract_program(text, "auto", PROBLEM) != text] == []
+    assert [text for text in programs() if extract_program(text, PromptFacts.of(PROBLEM)) != text] == []
 
 
 SENTENCES = st.sampled_from(["", "Here is the code:\n\n", "Sure!\n", "This program's idea is simple.\n\n"])
@@ -126,18 +126,18 @@ def test_a_fenced_program_is_found_whatever_is_around_it(
 ) -> None:
     program = data.draw(st.sampled_from([text for text in programs() if "```" not in text]))
     end = f"```\n{sentence}" if is_closed else ""
-    assert extract_program(f"{sentence}```{label}\n{program}{end}") == program
+    assert extract_program(f"{sentence}```{label}\n{program}{end}", PromptFacts()) == program
 
 
 @given(st.text() | st.text(alphabet="ab`~#\n\r<|>/'\"\\([{}]): A!"))
 def test_any_text_has_a_program_which_is_part_of_it(completion: str) -> None:
-    program = extract_program(completion, "auto", PROBLEM)
+    program = extract_program(completion, PromptFacts.of(PROBLEM))
     assert all(line in completion for line in program.split("\n"))
 
 
 @given(st.text())
 def test_a_raw_completion_is_the_program(completion: str) -> None:
-    assert extract_program(completion, "raw") == completion
+    assert extract_program(completion, prompt_facts(PROBLEM, extract="raw")) == completion
 
 
 @pytest.mark.parametrize(
@@ -162,15 +162,15 @@ def test_a_raw_completion_is_the_program(completion: str) -> None:
 )
 def test_long_texts_of_any_kind_are_read_in_one_pass(piece: str) -> None:
     """A test that hangs here says that the time grows with the square of the length."""
-    extract_program(piece * (400_000 // len(piece)), "auto", PROBLEM)
+    extract_program(piece * (400_000 // len(piece)), PromptFacts.of(PROBLEM))
 
 
 @pytest.mark.parametrize("line", ["```{}`", "~~~{}`", "```{}", "# {}", "'{}", "<|{}", "### Solution{}x", "A{}:x"])
 @pytest.mark.parametrize("filling", ["a", " ", "`", "~", "\\", "A b\n- c\nx\n"])
 def test_a_long_line_of_any_kind_is_read_in_one_pass(line: str, filling: str) -> None:
-    extract_program(line.format(filling * (400_000 // len(filling))) + "\nprint(1)\n", "auto", PROBLEM)
+    extract_program(line.format(filling * (400_000 // len(filling))) + "\nprint(1)\n", PromptFacts.of(PROBLEM))
 
 
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="must be one of auto, raw"):
-        extract_program("", "json")
+        prompt_facts(PROBLEM, extract="json")

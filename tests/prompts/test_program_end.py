@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import Asked, extract_program, is_over
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, is_over
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 
 CHAT = PromptFormat("chat", ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {}, "a test"))
@@ -33,11 +33,11 @@ def test_what_follows_the_end_changes_nothing(
 ) -> None:
     if with_prompt:
         text = format.prompt(problem) + text
-    asked = Asked.of(problem, format)
-    whole = extract_program(text, "auto", problem, format)
+    asked = PromptFacts.of(problem, format)
+    whole = extract_program(text, PromptFacts.of(problem, format))
     for end in range(len(text) + 1):
         if (end == len(text) or text[end - 1 : end] == "\n") and is_over(text[:end], asked):
-            assert extract_program(text[:end], "auto", problem, format) == whole, text[:end]
+            assert extract_program(text[:end], PromptFacts.of(problem, format)) == whole, text[:end]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_follows_the_end_changes_nothing(
 def test_the_end_is_seen_with_the_line_that_is_no_longer_part_of_it(
     problem: Problem, format: PromptFormat, text: str
 ) -> None:
-    asked = Asked.of(problem, format)
+    asked = PromptFacts.of(problem, format)
     ends = [end for end in range(len(text) + 1) if is_over(text[:end], asked)]
     assert ends == [len(text)]
 
@@ -75,4 +75,4 @@ def test_the_end_is_seen_with_the_line_that_is_no_longer_part_of_it(
     ],
 )
 def test_a_program_that_may_go_on_is_not_over(text: str) -> None:
-    assert not is_over(text, Asked.of(STDIN, OURS))
+    assert not is_over(text, PromptFacts.of(STDIN, OURS))

@@ -10,7 +10,7 @@ import pytest
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.fitting import CUT, fit_problem, fit_problems
 from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, choose_format, format_statement
 
@@ -120,9 +120,9 @@ def test_the_program_is_found_in_the_answer_that_is_taught(style: str, problem: 
     format = PromptFormat(style, TEMPLATE if style == "chat" else None)
     program = "def add(a, b):\n    return a + b\n\n\nprint(add(1, 2))\n"
     for completion in (format.answer(program), format.prompt(problem) + format.answer(program)):
-        assert extract_program(completion, "auto", problem, format).strip() == program.strip()
+        assert extract_program(completion, PromptFacts.of(problem, format)).strip() == program.strip()
         if style in ("stdin", "paper"):  # sce score does not know how a completion was asked for
-            assert extract_program(completion, "auto", problem).strip() == program.strip()
+            assert extract_program(completion, PromptFacts.of(problem)).strip() == program.strip()
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -18,8 +18,9 @@ from securecoderl_edge.evaluation.evaluate import evaluate
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.fitting import CUT
-from securecoderl_edge.prompts.styles import PromptFormat, choose_format
+from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
@@ -142,18 +143,18 @@ def test_a_policy_is_taught_and_read_in_fences_when_it_chats(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learners = spied(monkeypatch)
-    given: list[tuple[str, PromptFormat]] = []
+    styles: set[str | None] = set()
     extract = rollout.extract_program
 
-    def record(completion: str, mode: str, problem: Problem, format: PromptFormat) -> str:
-        given.append((completion, format))
-        return extract(completion, mode, problem, format)
+    def record(completion: str, facts: PromptFacts | None) -> str:
+        styles.add(facts and facts.style)
+        return extract(completion, facts)
 
     monkeypatch.setattr(rollout, "extract_program", record)
     train(settings("prompt.style=chat"), tmp_path / "run")
     taught = learners[0].tokenizer.backend.decode(learners[0].solution_tokens("print(1)\n"), skip_special_tokens=False)
     assert taught == "```python\nprint(1)\n```<eos>"
-    assert {format.style for _, format in given} == {"chat"}
+    assert styles == {"chat"}
 
 
 def test_prompts_over_the_budget_are_left_out_or_cut_and_said_so(

@@ -302,7 +302,7 @@ def test_a_context_with_fewer_sequences_than_wanted_is_kept(tiny_gguf: Path, mon
     monkeypatch.setattr(LlamaModel, "open_context", record)
     monkeypatch.setattr(worker, "affordable_sequences", lambda wanted, *_: min(wanted, 2))
     found = worker.Worker(BytesIO(), tiny_gguf, None, threads=1, parallel=8, reuses_prefixes=True, gpu_layers=0)
-    request = {"sampling": asdict(GREEDY), "prompts": ["x = "], "asked": None, "stream": False}
+    request = {"sampling": asdict(GREEDY), "prompts": ["x = "], "facts": None, "stream": False}
     for samples in (5, 5, 3, 6):
         found.generate({**request, "tasks": [(0, sample) for sample in range(samples)]})
     assert opened == [2, 2]  # the second one when six were wanted

@@ -21,7 +21,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.models import sampling
 from securecoderl_edge.models.sizes import CACHE_GROWTH
-from securecoderl_edge.prompts.extraction import Asked, is_over
+from securecoderl_edge.prompts.extraction import PromptFacts, is_over
 from securecoderl_edge.runtimes import open_runtime, room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
@@ -155,15 +155,15 @@ def test_an_answer_ends_before_a_stop_string_and_is_the_same_up_to_there(runtime
 
 
 def test_an_answer_ends_with_the_line_after_its_program(runtime: Runtime) -> None:
-    asked = Asked("code", "call", "def double(n):")
+    facts = PromptFacts("code", "call", "def double(n):")
     sampling = Sampling(1.2, 60)
     free = runtime.generate(["def double(n):\n"], 120, sampling)[0]
-    stopped = runtime.generate(["def double(n):\n"], 120, sampling, asked=[asked])[0]
+    stopped = runtime.generate(["def double(n):\n"], 120, sampling, facts=[facts])[0]
     for whole, cut in zip(free, stopped, strict=True):
         assert whole.text.startswith(cut.text)
         assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
         lines = [end + 1 for end, character in enumerate(cut.text) if character == "\n"]
-        ended = [is_over(cut.text[:end], asked) for end in lines]
+        ended = [is_over(cut.text[:end], facts) for end in lines]
         assert not any(ended[:-1])
         if len(cut.token_ids) < len(whole.token_ids):
             assert ended[-1]
@@ -302,10 +302,10 @@ def test_a_dropped_task_frees_its_row_and_leaves_the_others_as_they_are(runtime:
 
 
 def test_a_task_of_an_open_batch_ends_with_the_program_that_its_prompt_requests(runtime: Runtime) -> None:
-    everything = Asked(echoes=())
-    alone = runtime.generate([PROMPTS[0]], 1, Sampling(1.0, 60, seed=4), asked=[everything])[0][0]
+    everything = PromptFacts(echoes=())
+    alone = runtime.generate([PROMPTS[0]], 1, Sampling(1.0, 60, seed=4), facts=[everything])[0][0]
     with contextlib.closing(runtime.open_batch(2, 300)) as batch:
-        found, _ = decode_all(batch, [Task(0, PROMPTS[0], Sampling(1.0, 60, seed=4), asked=everything)])
+        found, _ = decode_all(batch, [Task(0, PROMPTS[0], Sampling(1.0, 60, seed=4), facts=everything)])
         with pytest.raises(SceError, match="Unicode"):
             batch.add([Task(1, "\ud800", Sampling())])
         assert batch.step() == []

@@ -21,7 +21,7 @@ from securecoderl_edge.models.int8 import Int8Linear
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
@@ -220,7 +220,7 @@ def test_a_completion_ends_at_every_token_that_ends_an_answer(
     done = drawn.completions
     answers = [each.token_ids[:-1] if each.finished else each.token_ids for each in done]
     texts = [learner.tokenizer.decode(ids) for ids in answers]
-    programs = [extract_program(text, "auto", PROBLEMS[each.prompt]) for text, each in zip(texts, done, strict=True)]
+    programs = [extract_program(text, PromptFacts.of(PROBLEMS[each.prompt])) for text, each in zip(texts, done, strict=True)]
     assert [score.program for score in drawn.scores] == programs
     assert all(token not in learner.end_tokens for each in done for token in each.token_ids[:-1])
     assert all(each.finished == (each.token_ids[-1] in learner.end_tokens) for each in done)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.runtimes.drawing import draw
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
@@ -35,14 +35,14 @@ class Task:
     Attributes:
         key: names it in answers; hashable.
         seed: of its own, so that a sample does not depend on the others.
-        asked: the function or program that the prompt requests; the sample ends with its program.
+        facts: of the function or program that the prompt requests; the sample ends with its program.
     """
 
     key: Any
     prompt: Sequence[int]
     sampling: Sampling
     seed: Sequence[int]
-    asked: Asked | None = None
+    facts: PromptFacts | None = None
 
 
 @dataclass
@@ -136,7 +136,7 @@ class BatchDecoder:
 
     def _begin(self, task: Task) -> _Sample:
         show = None if self._on_token is None else functools.partial(self._on_token, task)
-        writer = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
+        writer = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
         draft = Draft(task.sampling, self._model.is_end, BytesText(self._model.piece), writer)
         draft.started = time.monotonic()
         return _Sample(task, np.random.default_rng(task.seed), draft, filled=len(task.prompt) - 1)

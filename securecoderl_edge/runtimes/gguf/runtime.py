@@ -15,7 +15,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLES
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
 from securecoderl_edge.runtimes.gguf.batch import GgufBatch, decode_completion
@@ -112,7 +112,7 @@ class GgufRuntime:
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
         """See `Runtime.generate`. A child that crashes is replaced once, and its unfinished samples are repeated."""
         finished: dict[Key, Completion] = {}
@@ -123,7 +123,7 @@ class GgufRuntime:
             if not missing:
                 break
             try:
-                self._serve(prompts, missing, sampling, asked, finished, streamed)
+                self._serve(prompts, missing, sampling, facts, finished, streamed)
             except _ChildDied as death:
                 if is_retry:
                     raise SceError(f"{self.name}: {death}, twice; check the build with: sce doctor") from None
@@ -175,7 +175,7 @@ class GgufRuntime:
         prompts: Sequence[str],
         keys: list[Key],
         sampling: Sampling,
-        asked: Sequence[Asked] | None,
+        facts: Sequence[PromptFacts | None] | None,
         finished: dict[Key, Completion],
         streamed: _Streamed,
     ) -> None:
@@ -184,7 +184,7 @@ class GgufRuntime:
             "prompts": list(prompts),
             "tasks": keys,
             "sampling": asdict(sampling),
-            "asked": [asdict(each) for each in asked] if asked is not None else None,
+            "facts": [each and asdict(each) for each in facts] if facts is not None else None,
             "stream": streamed.on_token is not None,
         }
         self._child.send(request)

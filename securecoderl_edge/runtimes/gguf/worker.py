@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
 Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
-``generate`` (prompts, tasks, sampling, asked, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
+``generate`` (prompts, tasks, sampling, facts, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
 ``step`` and ``drop`` (keys), see `protocol.Batch`.
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, ``batch``
 with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
@@ -80,14 +80,14 @@ class Worker:
         """
         sampling = _sampling(request["sampling"])
         prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
-        asked = request["asked"] or [None] * len(prompts)
+        facts = request["facts"] or [None] * len(prompts)
         tasks = [
             Task(
                 (prompt, sample),
                 prompts[prompt],
                 sampling,
                 (sampling.seed, prompt, sample),
-                _asked(asked[prompt]),
+                _facts(facts[prompt]),
             )
             for prompt, sample in request["tasks"]
         ]
@@ -132,7 +132,7 @@ class Worker:
         sampling = _sampling(record["sampling"])
         (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
         seed = (sampling.seed, 0, record["sample"])
-        return Task(record["key"], prompt, sampling, seed, _asked(record["asked"]))
+        return Task(record["key"], prompt, sampling, seed, _facts(record["facts"]))
 
     def _note_text(self, task: Task, text: str) -> None:
         self._note(task)["text"] += text
@@ -182,8 +182,8 @@ def _sampling(record: dict[str, Any]) -> Sampling:
     return Sampling(**{**record, "stop": tuple(record["stop"])})
 
 
-def _asked(record: dict[str, Any] | None) -> Asked | None:
-    return None if record is None else Asked(**{**record, "echoes": tuple(record["echoes"])})
+def _facts(record: dict[str, Any] | None) -> PromptFacts | None:
+    return None if record is None else PromptFacts(**{**record, "echoes": tuple(record["echoes"])})
 
 
 def main() -> None:

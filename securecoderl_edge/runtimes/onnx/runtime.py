@@ -12,7 +12,7 @@ import numpy as np
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
-from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.onnx.batch import OpenOnnxBatch, Writer
@@ -61,7 +61,7 @@ class OnnxRuntime:
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._tokenizer.encode_prompt, sampling.max_tokens, self.context)
@@ -73,7 +73,7 @@ class OnnxRuntime:
         width = min(width, n * affordable_sequences(self._parallel, prompt, 8 * self._model.vocabulary_size))
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
-            writers = [self._writer(key, sampling, open_writer(sampling, key, on_token, asked)) for key in group]
+            writers = [self._writer(key, sampling, open_writer(sampling, key, on_token, facts)) for key in group]
             self._generate_group(encoded, writers, sampling)
             done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
         return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
@@ -85,7 +85,7 @@ class OnnxRuntime:
         rows = affordable_sequences(rows, length, self._model.cache_bytes_per_token)
 
         def write(task: Task, show: Callable[[str], None]) -> Writer:
-            text = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
+            text = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
             return self._writer((0, task.sample), task.sampling, text)
 
         def encode(task: Task) -> list[int]:

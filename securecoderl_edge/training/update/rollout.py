@@ -17,7 +17,7 @@ from securecoderl_edge.models.other import sample_with_generate
 from securecoderl_edge.models.sampling import Sampled, Sampler, sample
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.heap import return_free_memory
@@ -97,6 +97,7 @@ def collect(
     """
     hints = list(hints) or [()] * len(problems)
     prompts = [(*learner.prompt_tokens(problem), *hint) for problem, hint in zip(problems, hints, strict=True)]
+    facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
 
@@ -105,9 +106,8 @@ def collect(
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
             text = learner.tokenizer.decode((*hints[done.prompt], *answer))
-            problem = problems[done.prompt]
-            program = extract_program(text, learner.extract, problem, learner.format)
-            pending[done.prompt, done.token_ids] = scorer.score_async(problem, program, extract=learner.extract)
+            program = extract_program(text, facts[done.prompt])
+            pending[done.prompt, done.token_ids] = scorer.score_async(problems[done.prompt], program, extract=learner.extract)
 
     limits = [ppo.max_tokens - len(hint) for hint in hints]
     completions = own_completions(learner, prompts, samples, ppo, *seed, limits=limits, on_finished=submit)
