@@ -220,7 +220,9 @@ def test_a_completion_ends_at_every_token_that_ends_an_answer(
     done = drawn.completions
     answers = [each.token_ids[:-1] if each.finished else each.token_ids for each in done]
     texts = [learner.tokenizer.decode(ids) for ids in answers]
-    programs = [extract_program(text, PromptFacts.of(PROBLEMS[each.prompt])) for text, each in zip(texts, done, strict=True)]
+    programs = [
+        extract_program(text, PromptFacts.of(PROBLEMS[each.prompt])) for text, each in zip(texts, done, strict=True)
+    ]
     assert [score.program for score in drawn.scores] == programs
     assert all(token not in learner.end_tokens for each in done for token in each.token_ids[:-1])
     assert all(each.finished == (each.token_ids[-1] in learner.end_tokens) for each in done)

@@ -107,7 +107,9 @@ def collect(
             answer = done.token_ids[:-1] if done.finished else done.token_ids
             text = learner.tokenizer.decode((*hints[done.prompt], *answer))
             program = extract_program(text, facts[done.prompt])
-            pending[done.prompt, done.token_ids] = scorer.score_async(problems[done.prompt], program, extract=learner.extract)
+            pending[done.prompt, done.token_ids] = scorer.score_async(
+                problems[done.prompt], program, extract=learner.extract
+            )
 
     limits = [ppo.max_tokens - len(hint) for hint in hints]
     completions = own_completions(learner, prompts, samples, ppo, *seed, limits=limits, on_finished=submit)
