@@ -14,9 +14,6 @@ from click.shell_completion import CompletionItem
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.files import PACKAGED
-from securecoderl_edge.runs import RUNS
-from securecoderl_edge.system.cluster import LOCAL
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
@@ -71,6 +68,8 @@ def flags_of(config: Any) -> list[str]:
 
 def engine_setting() -> Any:
     """The setting for the machines that do the work."""
+    from securecoderl_edge.system.cluster import LOCAL
+
     return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")
 
 
@@ -117,6 +116,9 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
     name = "MODEL"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from securecoderl_edge.models.files import PACKAGED
+        from securecoderl_edge.runs import RUNS
+
         names = [*PACKAGED, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*found, CompletionItem(incomplete, type="file")]

@@ -77,6 +77,7 @@ def check_content(wheel: Path) -> None:
         "problems/benchmarks/mbpp.jsonl.gz",
         "problems/benchmarks/README.md",
         "problems/benchmarks/HUMANEVAL-LICENSE.txt",
+        "problems/starter/plain-train.jsonl.gz",
     ]
     missing = [name for name in needed if f"securecoderl_edge/{name}" not in names]
     foreign = [name for name in names if not name.startswith("securecoderl_edge")]

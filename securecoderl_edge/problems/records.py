@@ -24,6 +24,7 @@ _ALIKE = 0.8  # names of fields, of 1
 _LONGEST_NAME = 256
 _MOST_UNKNOWN = 100
 _MOST_FAULTS = 5  # of a file, in one message
+_FIELDS = tuple(field.name for field in fields(Problem))
 
 
 class ProblemError(ValueError):
@@ -195,12 +196,12 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
 
 def _refuse_misspelled(record: dict[str, Any]) -> None:
     """Other fields are ignored, as those of other tools, unless one looks like a missing field of ours."""
-    known = [field.name for field in fields(Problem)]
-    if len(record) > len(known) + _MOST_UNKNOWN:
+    unknown = [name for name in record if name not in _FIELDS]
+    if len(record) > len(_FIELDS) + _MOST_UNKNOWN:
         raise ProblemError(f"more than {_MOST_UNKNOWN} unknown fields")
-    missing = [name for name in known if name not in record]
-    for name in record:
-        if name not in known and (meant := difflib.get_close_matches(name, missing, 1, _ALIKE)):
+    missing = [name for name in _FIELDS if unknown and name not in record]
+    for name in unknown:
+        if meant := difflib.get_close_matches(name, missing, 1, _ALIKE):
             raise ProblemError(f'unknown field "{name}"; "{meant[0]}" was probably meant')
 
 

@@ -25,7 +25,7 @@ class Base:
     """A base model that the study makes from nano by more pretraining, on other text.
 
     Attributes:
-        updates: of pretraining. arguments: others of `training.pretrain`.
+        updates: of pretraining. arguments: others of `benchmarks/starter/pretrain.py`.
     """
 
     name: str
@@ -156,12 +156,11 @@ class Study:
         return None if split.base is None else str(self.folder / "bases" / split.base.name)
 
     def prepare_command(self, split: Split) -> list[str] | None:
-        """Arguments of ``python -m`` that make the base model of a split; None if it exists already."""
+        """Arguments of pretraining that make the base model of a split; None if it is the recipe's."""
         model = self.model(split)
         if split.base is None or model is None:
             return None
-        words = ["securecoderl_edge.training.pretrain", "--init", "nano", "--steps", str(split.base.updates)]
-        return [*words, *split.base.arguments, "--out", model]
+        return ["--init", "nano", "--steps", str(split.base.updates), *split.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:
         """The settings of ``sce train`` for `train_command`.
