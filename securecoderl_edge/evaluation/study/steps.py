@@ -270,8 +270,8 @@ class _Runner:
         unmade = [step for step in first if not self._run_log.is_done(step)]
         if unmade and not PRETRAIN_SCRIPT.is_file():
             raise UsageError(
-                f"{unmade[0].title}: its pretraining needs a clone of the repository, so run this in one, or leave out "
-                "its problems with --splits"
+                f"{unmade[0].title}: its pretraining needs a clone of the repository, so run this in one, or leave "
+                "its problems out with --splits"
             )
         self._total = len(first) + sum(len(chain.steps()) for chain in every)
         self._done = sum(map(self._run_log.is_done, first)) + sum(each.count_done(self._run_log) for each in every)
