@@ -31,7 +31,7 @@ from securecoderl_edge.export.paths import check_output_file, check_output_folde
 from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
 from securecoderl_edge.system.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically

@@ -10,7 +10,7 @@ from places import ROOT
 
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, smollm2_file
-from securecoderl_edge.models.gguf_header import header_strings, is_adapter
+from securecoderl_edge.models.gguf.header import header_strings, is_adapter
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import Run

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLES
