@@ -23,8 +23,8 @@ from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.recheck import recheck
-from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel, joined
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -202,7 +202,7 @@ def test_the_command_writes_verifies_and_checks_again(
     asked = ["Add two numbers.", "def f(x):"]
     answers = []
     for model in (str(folder), str(source.base)):
-        runtime = open_runtime(resolve_model(model), threads=1)
+        runtime = open_runtime(resolve_model(model), RuntimeSettings("cpu", threads=1))
         answers.append([each[0].text for each in runtime.generate(asked, 1, Sampling(0.0, 16))])
         runtime.close()
     assert answers[0] == answers[1]

@@ -19,9 +19,9 @@ from onnx_sources import Sources
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx.model import OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -149,7 +149,7 @@ def test_an_onnx_folder_is_a_model_by_name(sources: Sources, tmp_path: Path) -> 
     spec = resolve_model(str(folder))
     assert (spec.label, spec.kind, spec.prompt_style) == ("mine-onnx-f32", "onnx", "stdin")
     assert (spec.file_bytes() or 0) > (folder / "model.onnx.data").stat().st_size
-    runtime = open_runtime(spec, threads=1)
+    runtime = open_runtime(spec, RuntimeSettings("cpu", threads=1))
     assert (runtime.prompt_style, runtime.context) == ("stdin", 1024)
     assert runtime.count_tokens("print(1)") == runtime.generate(["print(1)"], 1, Sampling(0.0, 1))[0][0].prompt_tokens
     shutil.rmtree(folder)

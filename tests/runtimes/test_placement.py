@@ -22,7 +22,7 @@ from securecoderl_edge.models.device import compute_on_cuda
 from securecoderl_edge.models.files import NANO, base_folder
 from securecoderl_edge.models.other import find_architecture
 from securecoderl_edge.runtimes.hf import choose_precision
-from securecoderl_edge.runtimes.placement import ALL_LAYERS, Placement, check_device, place
+from securecoderl_edge.runtimes.placement import ALL_LAYERS, Placement, check_device, choose_placement
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.room import affordable_sequences
 from securecoderl_edge.runtimes.spec import ModelSpec
@@ -36,7 +36,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     pytest.importorskip("llama_cpp")
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.offload.can_offload", lambda: False)
+    monkeypatch.setattr("securecoderl_edge.runtimes.placement.can_offload", lambda: False)
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
 
 
@@ -47,13 +47,13 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_gpu_is_refused_with_the_fix_and_auto_takes_the_cpu(spec: ModelSpec, fix: str) -> None:
     with pytest.raises(UsageError, match=fix):
         check_device([spec], "cuda")
-    assert place(spec, "auto") == Placement("cpu", 0)
+    assert choose_placement(spec, "auto") == Placement("cpu", 0)
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_layers_that_no_gpu_can_take_are_refused_with_auto_too() -> None:
     with pytest.raises(UsageError, match="GGML_CUDA"):
-        place(GGUF, "auto", 4)
+        choose_placement(GGUF, "auto", 4)
 
 
 @pytest.mark.parametrize(("specs", "where"), [([GGUF], "cpu"), ([ONNX, TORCH], "auto")])
@@ -64,11 +64,11 @@ def test_gpu_layers_without_effect_are_refused(specs: list[ModelSpec], where: st
 
 def test_a_build_for_gpus_takes_all_layers_or_as_many_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llama_cpp")
-    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.offload.can_offload", lambda: True)
-    assert [place(GGUF, "auto", layers) for layers in (None, 5, 0)] == [
+    monkeypatch.setattr("securecoderl_edge.runtimes.placement.can_offload", lambda: True)
+    assert [choose_placement(GGUF, "auto", layers) for layers in (None, 5, 0)] == [
         Placement("cuda", ALL_LAYERS), Placement("cuda", 5), Placement()
     ]  # fmt: skip
-    assert place(GGUF, "cpu") == Placement()
+    assert choose_placement(GGUF, "cpu") == Placement()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_llama_cpp_is_asked_for_a_gpu_only_if_its_build_may_have_a_use_for_one(
     libraries: list[str], is_asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
-    from securecoderl_edge.runtimes.gguf.offload import can_offload
+    from securecoderl_edge.runtimes.placement import can_offload
 
     for library in libraries:
         (tmp_path / library).touch()
@@ -95,14 +95,14 @@ def test_llama_cpp_is_asked_for_a_gpu_only_if_its_build_may_have_a_use_for_one(
 
 def test_a_gguf_file_on_a_build_for_cpus_is_placed_without_importing_llama_cpp() -> None:
     pytest.importorskip("llama_cpp")
-    from securecoderl_edge.runtimes.gguf.offload import can_offload
+    from securecoderl_edge.runtimes.placement import can_offload
 
     if can_offload():
         pytest.skip("this llama.cpp is for GPUs")
     code = (
-        "import sys; from securecoderl_edge.runtimes.placement import place; "
+        "import sys; from securecoderl_edge.runtimes.placement import choose_placement; "
         "from securecoderl_edge.runtimes.spec import ModelSpec; "
-        "place(ModelSpec('g', 'gguf', 'g.gguf'), 'auto'); print('llama_cpp' in sys.modules)"
+        "choose_placement(ModelSpec('g', 'gguf', 'g.gguf'), 'auto'); print('llama_cpp' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert run.stdout == "False\n"
@@ -144,15 +144,17 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
     layers: int, monkeypatch: pytest.MonkeyPatch, tiny_gguf: Path
 ) -> None:
     pytest.importorskip("llama_cpp")
-    from securecoderl_edge.runtimes import open_runtime
-    from securecoderl_edge.runtimes.gguf import offload, runtime, worker
+    from securecoderl_edge.runtimes import placement
+    from securecoderl_edge.runtimes.gguf import runtime, worker
+    from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 
     sent: list[dict[str, Any]] = []
     loaded: list[int] = []
-    monkeypatch.setattr(offload, "can_offload", lambda: True)
+    monkeypatch.setattr(placement, "can_offload", lambda: True)
     monkeypatch.setattr(runtime, "_Child", sent.append)
-    open_runtime(ModelSpec("g", "gguf", str(tiny_gguf)), device="auto", gpu_layers=None if layers < 0 else layers)
-    settings = {name: value for name, value in sent[0].items() if name not in ("type", "path")}
+    settings = RuntimeSettings("auto", gpu_layers=None if layers < 0 else layers)
+    open_runtime(ModelSpec("g", "gguf", str(tiny_gguf)), settings)
+    sent_settings = {name: value for name, value in sent[0].items() if name not in ("type", "path")}
 
     class Model:
         context_length = 64
@@ -161,7 +163,7 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
             loaded.append(gpu_layers)
 
     monkeypatch.setattr(worker, "LlamaModel", Model)
-    worker.Worker(io.BytesIO(), tiny_gguf, **settings)
+    worker.Worker(io.BytesIO(), tiny_gguf, **sent_settings)
     assert loaded == [layers]
 
 
@@ -216,10 +218,10 @@ def test_a_build_of_onnxruntime_with_cuda_is_tried_out_before_it_is_chosen(
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider", *on_cpu])
     placement._onnxruntime_loads_cuda.cache_clear()
     try:
-        assert place(ONNX, "auto") == Placement("cuda" if loads else "cpu")
+        assert choose_placement(ONNX, "auto") == Placement("cuda" if loads else "cpu")
         if not loads:
             with pytest.raises(UsageError, match="cannot load CUDA"):
-                place(ONNX, "cuda")
+                choose_placement(ONNX, "cuda")
     finally:
         placement._onnxruntime_loads_cuda.cache_clear()
 

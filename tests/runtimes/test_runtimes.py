@@ -22,9 +22,10 @@ from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.models import sampling
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.prompts.extraction import PromptFacts, is_over
-from securecoderl_edge.runtimes import open_runtime, room
+from securecoderl_edge.runtimes import room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Batch, Completion, Runtime, Sampling, Task
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.runtimes.truncation import truncated
@@ -182,25 +183,25 @@ def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Pat
         export_onnx(tiny_model, None, "int8", out, force=False)
     spec = resolve_model(str(out))
     assert 8 < (spec.bits_per_weight() or 0) < 10
-    open_runtime(spec, threads=1).close()
+    open_runtime(spec, RuntimeSettings("cpu", threads=1)).close()
     weights = out if kind == "gguf" else out / "model.onnx.data"
     content = bytearray(weights.read_bytes())
     content[-100] ^= 4
     weights.write_bytes(content)
     with pytest.raises(SceError, match="has changed since its export"):
-        open_runtime(spec, threads=1)
+        open_runtime(spec, RuntimeSettings("cpu", threads=1))
     manifest_path(out).write_text("{")
     with pytest.raises(SceError, match="not valid JSON"):
-        open_runtime(spec, threads=1)
+        open_runtime(spec, RuntimeSettings("cpu", threads=1))
     for manifest in ("{}", '{"files": {}}', '{"sha256": 5, "files": 5}', '{"sha256": true, "files": {"..": "0"}}'):
         manifest_path(out).write_text(manifest)
         with pytest.raises(SceError, match="the list of exported files is missing"):
-            open_runtime(spec, threads=1)
+            open_runtime(spec, RuntimeSettings("cpu", threads=1))
     for bits in ("NaN", "1e999", "1" + 400 * "0", "true", "-1", '"x"', "null"):
         manifest_path(out).write_text(f'{{"bits_per_weight": {bits}}}')
         assert spec.bits_per_weight() is None
     manifest_path(out).unlink()
-    open_runtime(spec, threads=1).close()  # without a manifest nobody can tell
+    open_runtime(spec, RuntimeSettings("cpu", threads=1)).close()  # without a manifest nobody can tell
 
 
 def test_a_cache_that_memory_has_no_room_for_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
