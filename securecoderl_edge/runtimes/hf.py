@@ -205,7 +205,6 @@ class HfRuntime:
 
         from securecoderl_edge.models.other import sample_with_generate
         from securecoderl_edge.models.sampling import Sampler, sample
-        from securecoderl_edge.runtimes.hf_batch import truncation
 
         def token_drawn(prompt: int, index: int, token: int) -> bool:
             drafts[prompt, index].add(token)
@@ -213,12 +212,12 @@ class HfRuntime:
 
         generator = torch.Generator().manual_seed(sampling.seed)
         sampler = Sampler(
-            0.0 if sampling.is_greedy else sampling.temperature,
+            sampling.temperature,
             sampling.max_tokens,
             self._tokenizer.ends,
             torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
             on_token=token_drawn,
-            truncate=truncation(sampling),
+            truncate=sampling.truncate,
         )
         if self._decoder is not None:
             return sample(self._decoder, prompts, n, sampler, rows)

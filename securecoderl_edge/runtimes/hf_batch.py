@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.sampling import RunningBatch, draw_tokens, not_finite, truncated
-from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
+from securecoderl_edge.models.drawing import draw_tokens
+from securecoderl_edge.models.sampling import RunningBatch, not_finite
+from securecoderl_edge.runtimes.protocol import Progress, Task
 from securecoderl_edge.runtimes.text_writer import Draft, OpenTask
 
 
@@ -100,21 +101,12 @@ class HfBatch:
         log_probs = torch.zeros(len(rows), device=logits.device)
         for members in alike.values():
             sampling = rows[members[0]].task.sampling
-            temperature = 0.0 if sampling.is_greedy else sampling.temperature
             uniforms = torch.stack([rows[place].uniforms[len(rows[place].draft.tokens)] for place in members])
             places = torch.tensor(members, device=logits.device)
-            drawn = draw_tokens(
-                logits.index_select(0, places), temperature, uniforms.to(logits.device), truncation(sampling)
-            )
+            own, parts = logits.index_select(0, places), uniforms.to(logits.device)
+            drawn = draw_tokens(own, sampling.temperature, parts, sampling.truncate)
             tokens.index_copy_(0, places, drawn[0])
             log_probs.index_copy_(0, places, drawn[1])
         # One read of the device; float32 holds token ids exactly.
         ids, read = torch.stack([tokens.float(), log_probs]).tolist()
         return tokens, ids, read
-
-
-def truncation(sampling: Sampling) -> Callable[[Tensor], Tensor] | None:
-    """What drops tokens, as in `models.sampling.Sampler`; None if nothing does."""
-    if sampling.draws_from_all:
-        return None
-    return lambda scores: truncated(scores, sampling.top_k, sampling.top_p, sampling.min_p)

@@ -17,10 +17,11 @@ from tiny_models import build_adapter
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.decoder import Decoder, attended
+from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import sample_with_generate
 from securecoderl_edge.models.packages import require_torch
-from securecoderl_edge.models.sampling import Sampled, Sampler, draw_tokens, sample
+from securecoderl_edge.models.sampling import Sampled, Sampler, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.hf import HfRuntime

@@ -17,16 +17,13 @@ import torch
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import device
-from securecoderl_edge.models import sampling as sampling_of_tensors
 from securecoderl_edge.models.device import compute_on_cuda
 from securecoderl_edge.models.files import NANO, base_folder
 from securecoderl_edge.models.other import find_architecture
 from securecoderl_edge.runtimes.hf import choose_precision
 from securecoderl_edge.runtimes.placement import ALL_LAYERS, Placement, check_device, choose_placement
-from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.room import affordable_sequences
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.runtimes.truncation import truncated
 
 GGUF, ONNX, TORCH = ModelSpec("g", "gguf", "g.gguf"), ModelSpec("o", "onnx", "o"), ModelSpec(NANO, "hf", NANO)
 
@@ -252,18 +249,3 @@ def test_auto_is_the_half_precision_of_the_gpu(
     assert [choose_precision(each, shape, "cuda") for each in ("fp32", "fp16", "int8")] == ["fp32", "fp16", "int8"]
     with pytest.raises(UsageError, match="fp16 is for GPUs"):
         choose_precision("fp16", shape)
-
-
-@pytest.mark.parametrize(
-    "sampling", [Sampling(top_k=5), Sampling(top_p=0.6), Sampling(min_p=0.2), Sampling(top_k=9, top_p=0.8, min_p=0.1)]
-)
-def test_both_truncations_keep_the_same_tokens(sampling: Sampling) -> None:
-    scores = torch.randn(6, 40, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
-    expected = torch.from_numpy(truncated(scores.numpy(), sampling))
-    found = sampling_of_tensors.truncated(scores, sampling.top_k, sampling.top_p, sampling.min_p)
-    torch.testing.assert_close(found, expected)
-
-
-def test_truncation_reads_nothing_from_its_device() -> None:
-    scores = torch.empty(2, 30, device="meta")  # reading a value of it is an error
-    assert sampling_of_tensors.truncated(scores, top_k=5, top_p=0.9, min_p=0.1).shape == (2, 30)

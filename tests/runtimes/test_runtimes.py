@@ -28,7 +28,6 @@ from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Batch, Completion, Runtime, Sampling, Task
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.runtimes.truncation import truncated
 
 pytestmark = pytest.mark.usefixtures("known_references")
 
@@ -107,7 +106,8 @@ def test_tokens_are_drawn_from_those_that_are_kept_as_often_as_they_are_likely(
     runtime: Runtime, first_logits: Any, settings: dict[str, Any]
 ) -> None:
     sampling = Sampling(1.3, 1, 3, **settings)
-    kept = truncated(first_logits / 1.3, sampling)
+    assert sampling.truncate is not None
+    kept = sampling.truncate(first_logits / 1.3)
     expected = np.exp(kept - kept.max())
     expected /= expected.sum()
     assert 1 < np.isfinite(kept).sum() < len(kept) / 4

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from securecoderl_edge.models.drawing import draw
 from securecoderl_edge.prompts.extraction import PromptFacts
-from securecoderl_edge.runtimes.drawing import draw
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import BytesText, Draft, TextWriter, end_of_program
@@ -57,6 +57,10 @@ class _Sample:
     @property
     def next_token(self) -> int:
         return self.draft.tokens[-1] if self.draft.tokens else self.task.prompt[-1]
+
+    def draw(self, logits: np.ndarray[Any, Any]) -> tuple[int, float]:
+        sampling = self.task.sampling
+        return draw(logits, sampling.temperature, self.random, sampling.truncate)
 
 
 class BatchDecoder:
@@ -179,7 +183,7 @@ class BatchDecoder:
             logits=True,
         )
         logits = self._context.logits(len(samples))
-        drawn = [draw(row, sample.task.sampling, sample.random) for row, sample in zip(logits, samples, strict=True)]
+        drawn = [sample.draw(row) for row, sample in zip(logits, samples, strict=True)]
         self.spent += Usage(decode_tokens=len(samples), decode_seconds=time.perf_counter() - started)
         for place, (sample, (token, logprob)) in enumerate(zip(samples, drawn, strict=True)):
             sample.filled += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from securecoderl_edge.runtimes.drawing import draw
+from securecoderl_edge.models.drawing import draw
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel, joined
 from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
 from securecoderl_edge.runtimes.text_writer import Draft, OpenTask, TextWriter, TokenText
@@ -26,7 +26,8 @@ class Writer(Draft):
 
     def draw(self, logits: Floats) -> None:
         """Add the next token."""
-        self.add(*draw(logits, self._sampling, self._random))
+        sampling = self._sampling
+        self.add(*draw(logits, sampling.temperature, self._random, sampling.truncate))
 
 
 class _Row(OpenTask):

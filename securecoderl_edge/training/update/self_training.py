@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.models.adapters import reference_active
-from securecoderl_edge.models.sampling import Sampled, truncated
+from securecoderl_edge.models.drawing import truncated
+from securecoderl_edge.models.sampling import Sampled
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.training.settings import PpoSettings, RftSettings, SsdSettings
 from securecoderl_edge.training.update.learner import Learner, next_problems, precision_metrics, seed_of
