@@ -55,7 +55,7 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
     model = OnnxModel(folder, cpu_count())
 
     def logits_of(tokens: list[int]) -> Array:
-        return model.open_batch(1, len(tokens)).prefill([tokens])[0]
+        return model.open_sequences(1, len(tokens)).prefill([tokens])[0]
 
     return compare(read_reference(reference), logits_of, len(texts), equal)
 

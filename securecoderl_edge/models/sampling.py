@@ -30,7 +30,7 @@ _COMPACT_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Sampled:
+class TokenCompletion:
     """One completion as token ids.
 
     Attributes:
@@ -69,14 +69,14 @@ class Sampler:
     max_tokens: int
     end_tokens: frozenset[int]
     uniforms: Tensor
-    on_finished: Callable[[Sampled], None] | None = None
+    on_finished: Callable[[TokenCompletion], None] | None = None
     on_token: Callable[[int, int, int], bool] | None = None
     truncate: Callable[[Tensor], Tensor] | None = None
     tempered: bool = False
     limits: tuple[int, ...] | None = None
 
 
-class Completions:
+class PartialCompletions:
     """Completions that are being drawn, token by token.
 
     Args:
@@ -87,7 +87,7 @@ class Completions:
     def __init__(self, sampler: Sampler, samples: int, dtype: torch.dtype) -> None:
         self._sampler, self._samples, self._dtype = sampler, samples, dtype
         self._drawn: dict[int, tuple[list[int], list[float]]] = {}
-        self.done: dict[int, Sampled] = {}
+        self.done: dict[int, TokenCompletion] = {}
 
     def draw(self, logits: Tensor, owners: Sequence[int]) -> Tensor:
         """Draw the next token of each row of ``logits`` (B, V); rows of finished completions are ignored.
@@ -122,7 +122,7 @@ class Completions:
         is_finished = is_stopped or token in sampler.end_tokens
         limit = sampler.max_tokens if sampler.limits is None else sampler.limits[place[0]]
         if is_finished or len(tokens) == limit:
-            self.done[owner] = Sampled(*place, tuple(tokens), tuple(log_probs), is_finished)
+            self.done[owner] = TokenCompletion(*place, tuple(tokens), tuple(log_probs), is_finished)
             if sampler.on_finished:
                 sampler.on_finished(self.done[owner])
 
@@ -136,7 +136,7 @@ def not_finite(dtype: str) -> SceError:
 @torch.no_grad()
 def sample(
     decoder: Decoder, prompts: Sequence[Sequence[int]], samples: int, sampler: Sampler, parallel: int | None = None
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     """Sample ``samples`` completions of each prompt; samples that start together share the pass over their prompt.
 
     Args:
@@ -147,12 +147,12 @@ def sample(
         all completions, ordered by prompt, then by sample.
 
     Raises:
-        SceError: see `Completions.draw`.
+        SceError: see `PartialCompletions.draw`.
     """
     if not decoder.layers:
         decoder.refresh()
     count = len(prompts) * samples
-    completions = Completions(sampler, samples, decoder.dtype)
+    completions = PartialCompletions(sampler, samples, decoder.dtype)
     batch, waiting = RunningBatch(decoder), deque(range(count))
     width = min(count, parallel or count)
 

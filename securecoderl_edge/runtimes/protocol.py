@@ -125,8 +125,8 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One sample that a `Batch` is to decode.
+class DecodingTask:
+    """One sample that a `DecodingBatch` is to decode.
 
     Attributes:
         key: tells it from the other tasks of the batch.
@@ -144,7 +144,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Progress:
+class DecodingProgress:
     """News of one task after a step: the text that became certain, and the completion if it has ended."""
 
     key: int
@@ -152,13 +152,13 @@ class Progress:
     completion: Completion | None = None
 
 
-class Batch(Protocol):
+class DecodingBatch(Protocol):
     """Samples that are decoded together; tasks join and leave between steps. One thread at a time may use it."""
 
     rows: int
     """Tasks that fit at the same time."""
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[DecodingTask]) -> None:
         """Add at most as many tasks as rows are free; prompt and ``max_tokens`` of each fit the batch's length.
 
         Raises:
@@ -166,7 +166,7 @@ class Batch(Protocol):
         """
         ...
 
-    def step(self) -> list[Progress]:
+    def step(self) -> list[DecodingProgress]:
         """Decode one token of every task; an ended task leaves.
 
         Raises:
@@ -231,8 +231,8 @@ class Runtime(Generator, Protocol):
         """The chat template of the model, if it has one."""
         ...
 
-    def open_batch(self, rows: int, length: int) -> Batch:
-        """A `Batch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
+    def open_batch(self, rows: int, length: int) -> DecodingBatch:
+        """A `DecodingBatch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
 
         Raises:
             SceError: the model cannot decode this way, or memory is insufficient for one row.

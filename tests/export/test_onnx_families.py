@@ -53,7 +53,7 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
     rng = np.random.default_rng(3)
     texts = [rng.integers(2, 400, size).tolist() for size in (4 * WINDOW, 2 * WINDOW + 3, 3 * WINDOW - 1)]
     steps = 2 * WINDOW
-    batch = model.open_batch(3, 4 * WINDOW)
+    batch = model.open_sequences(3, 4 * WINDOW)
     found = [[logits] for logits in batch.prefill([text[:-steps] for text in texts])]
     for step in range(steps):
         if step == WINDOW:
@@ -62,7 +62,7 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
         for row, one in zip(found, logits, strict=True):
             row.append(one[None])
     for text, row in zip(texts, found, strict=True):
-        whole = model.open_batch(1, len(text)).prefill([text])[0]
+        whole = model.open_sequences(1, len(text)).prefill([text])[0]
         np.testing.assert_allclose(np.concatenate(row), whole, atol=2e-4)
 
 

@@ -142,7 +142,7 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
 ) -> None:
     pytest.importorskip("llama_cpp")
     from securecoderl_edge.runtimes import placement
-    from securecoderl_edge.runtimes.gguf import runtime, worker
+    from securecoderl_edge.runtimes.gguf import llama_worker, runtime
     from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 
     sent: list[dict[str, Any]] = []
@@ -159,8 +159,8 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
         def __init__(self, path: Path, gpu_layers: int) -> None:
             loaded.append(gpu_layers)
 
-    monkeypatch.setattr(worker, "LlamaModel", Model)
-    worker.Worker(io.BytesIO(), tiny_gguf, **sent_settings)
+    monkeypatch.setattr(llama_worker, "LlamaModel", Model)
+    llama_worker.GgufWorker(io.BytesIO(), tiny_gguf, **sent_settings)
     assert loaded == [layers]
 
 

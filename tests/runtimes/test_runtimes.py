@@ -26,7 +26,7 @@ from securecoderl_edge.runtimes import room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
-from securecoderl_edge.runtimes.protocol import Batch, Completion, Runtime, Sampling, Task
+from securecoderl_edge.runtimes.protocol import Completion, DecodingBatch, DecodingTask, Runtime, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
 pytestmark = pytest.mark.usefixtures("known_references")
@@ -238,7 +238,9 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
         runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))
 
 
-def decode_all(batch: Batch, tasks: list[Task], at_a_time: int = 1) -> tuple[dict[int, Completion], dict[int, str]]:
+def decode_all(
+    batch: DecodingBatch, tasks: list[DecodingTask], at_a_time: int = 1
+) -> tuple[dict[int, Completion], dict[int, str]]:
     """Completions and streamed texts of tasks that join whenever rows are free, ``at_a_time`` per step."""
     waiting, running = list(tasks), 0
     found: dict[int, Completion] = {}
@@ -266,7 +268,7 @@ VARIED = (
 @pytest.mark.parametrize("at_a_time", [1, 3])
 def test_tasks_of_an_open_batch_have_the_tokens_that_each_has_alone(runtime: Runtime, at_a_time: int) -> None:
     tasks = [
-        Task(10 * number + sample, prompt, sampling, sample)
+        DecodingTask(10 * number + sample, prompt, sampling, sample)
         for number, (prompt, sampling) in enumerate(zip(PROMPTS[:5], VARIED, strict=True))
         for sample in range(2)
     ]
@@ -290,11 +292,11 @@ def test_a_dropped_task_frees_its_row_and_leaves_the_others_as_they_are(runtime:
     greedy = Sampling(0.0, 25)
     expected = runtime.generate(PROMPTS[:4], 1, greedy)
     with contextlib.closing(runtime.open_batch(3, 300)) as batch:
-        batch.add([Task(key, PROMPTS[key], greedy) for key in (0, 1, 2)])
+        batch.add([DecodingTask(key, PROMPTS[key], greedy) for key in (0, 1, 2)])
         batch.step()
         batch.drop([0, 2, 99])
         batch.step()
-        found, _ = decode_all(batch, [Task(3, PROMPTS[3], greedy), Task(4, PROMPTS[0], greedy)])
+        found, _ = decode_all(batch, [DecodingTask(3, PROMPTS[3], greedy), DecodingTask(4, PROMPTS[0], greedy)])
         while len(found) < 3:
             found |= {each.key: each.completion for each in batch.step() if each.completion is not None}
         assert batch.step() == []
@@ -306,9 +308,9 @@ def test_a_task_of_an_open_batch_ends_with_the_program_that_its_prompt_requests(
     everything = PromptFacts(echoes=())
     alone = runtime.generate([PROMPTS[0]], 1, Sampling(1.0, 60, seed=4), facts=[everything])[0][0]
     with contextlib.closing(runtime.open_batch(2, 300)) as batch:
-        found, _ = decode_all(batch, [Task(0, PROMPTS[0], Sampling(1.0, 60, seed=4), facts=everything)])
+        found, _ = decode_all(batch, [DecodingTask(0, PROMPTS[0], Sampling(1.0, 60, seed=4), facts=everything)])
         with pytest.raises(SceError, match="Unicode"):
-            batch.add([Task(1, "\ud800", Sampling())])
+            batch.add([DecodingTask(1, "\ud800", Sampling())])
         assert batch.step() == []
     assert found[0].token_ids == alone.token_ids
 
@@ -325,7 +327,7 @@ def test_the_cache_of_a_batch_that_never_empties_does_not_grow(tiny_model: Path)
         widths, running, begun = [], 0, 0
         while begun < 60:
             if running < 3:
-                batch.add([Task(begun, PROMPTS[begun % 5], Sampling(1.0, 20 + begun % 7, seed=begun))])
+                batch.add([DecodingTask(begun, PROMPTS[begun % 5], Sampling(1.0, 20 + begun % 7, seed=begun))])
                 running, begun = running + 1, begun + 1
             running -= sum(progress.completion is not None for progress in batch.step())
             widths.append(batch._batch._bias.shape[1])

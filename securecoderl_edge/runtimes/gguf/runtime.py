@@ -18,7 +18,7 @@ from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLES
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Sampling, Task, Usage
+from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask, OnToken, Sampling, Usage
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
     child_environment,
@@ -199,7 +199,7 @@ class GgufRuntime:
 
 
 class GgufBatch:
-    """Implements `protocol.Batch`: a batch in the child process; each call is one question to it.
+    """Implements `protocol.DecodingBatch`: a batch in the child process; each call is one question to it.
 
     Args:
         ask: sends a message to the child and returns its answer.
@@ -209,19 +209,19 @@ class GgufBatch:
         self._ask = ask
         self.rows = min(rows, int(ask({"type": "batch", "rows": rows, "length": length})["rows"]))
 
-    def add(self, tasks: Sequence[Task]) -> None:
-        """See `protocol.Batch.add`."""
+    def add(self, tasks: Sequence[DecodingTask]) -> None:
+        """See `protocol.DecodingBatch.add`."""
         self._ask({"type": "add", "tasks": [asdict(task) for task in tasks]})
 
-    def step(self) -> list[Progress]:
-        """See `protocol.Batch.step`."""
+    def step(self) -> list[DecodingProgress]:
+        """See `protocol.DecodingBatch.step`."""
         return [
-            Progress(each["key"], each["text"], _decode_completion(each["completion"]) if each["completion"] else None)
+            DecodingProgress(each["key"], each["text"], each["completion"] and _decode_completion(each["completion"]))
             for each in self._ask({"type": "step"})["progress"]
         ]
 
     def drop(self, keys: Collection[int]) -> None:
-        """See `protocol.Batch.drop`."""
+        """See `protocol.DecodingBatch.drop`."""
         self._ask({"type": "drop", "keys": list(keys)})
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class _Child:
     def __init__(self, settings: dict[str, Any], wait: bool = True) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            module_command("securecoderl_edge.runtimes.gguf.worker"),
+            module_command("securecoderl_edge.runtimes.gguf.llama_worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
