@@ -27,8 +27,7 @@ from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, to_csv
 from securecoderl_edge.runs import only_unfinished
-from securecoderl_edge.runtimes import note_on
-from securecoderl_edge.runtimes.opening import check_runtime
+from securecoderl_edge.runtimes.opening import check_runtime, note_on
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically

@@ -24,7 +24,7 @@ from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.statistics import Spread, Stats
-    from securecoderl_edge.runtimes.reader import Reader
+    from securecoderl_edge.runtimes.opening import Reader
 
 _STYLE_HELP = "Prompt style. auto: the style of the model, or stdin without --model."
 _MOST_LISTED = 8
@@ -102,7 +102,7 @@ def stats(file: str, config: StatsConfig) -> None:
 def _reader(model: str | None, style: str) -> AbstractContextManager[Reader | None]:
     if model is None:
         return nullcontext()
-    from securecoderl_edge.runtimes.reader import open_reader
+    from securecoderl_edge.runtimes.opening import open_reader
     from securecoderl_edge.runtimes.spec import resolve_model
 
     return open_reader(resolve_model(model), style)

@@ -186,7 +186,7 @@ def read_run(folder: Path) -> None:
 
 def read_gguf(folder: Path) -> None:
     from securecoderl_edge.export.manifest import read_manifest
-    from securecoderl_edge.models.gguf_header import header_strings, is_adapter
+    from securecoderl_edge.models.gguf.header import header_strings, is_adapter
 
     path = folder / "model.gguf"
     for read in (is_adapter, header_strings, read_manifest):

@@ -146,7 +146,7 @@ REPLIES = st.sampled_from(
 @given(st.lists(REPLIES | TEXTS.filter(bool), max_size=5))
 def whatever_a_box_says_is_a_result_or_a_lost_worker(replies: list[str]) -> None:
     ours, theirs = socket.socketpair()
-    spoken_to = worker.Worker.__new__(worker.Worker)
+    spoken_to = worker.SandboxWorker.__new__(worker.SandboxWorker)
     spoken_to.programs, spoken_to._socket = 0, ours
 
     def answer() -> None:

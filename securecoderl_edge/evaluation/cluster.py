@@ -20,9 +20,8 @@ from securecoderl_edge.evaluation.bench import (
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import problem_from_record, problem_to_record
-from securecoderl_edge.runtimes import precision_of
-from securecoderl_edge.runtimes.opening import opened
-from securecoderl_edge.runtimes.placement import place
+from securecoderl_edge.runtimes.opening import opened, precision_of
+from securecoderl_edge.runtimes.placement import choose_placement
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.sandbox.levels import named_choice
@@ -47,7 +46,7 @@ def measure_on_cluster(
         UsageError, SceError: as `run_jobs`; or a node does not have the same model under the same path.
     """
     settings = with_budgets(settings, [])
-    placement = place(spec, settings.device, settings.gpu_layers)
+    placement = choose_placement(spec, settings.device, settings.gpu_layers)
     precision = precision_of(spec, settings.base_precision, placement.device)
     settings = replace(settings, base_precision=precision or "auto")  # measured here, once for all nodes
     theirs = replace(settings, shard=None, device=placement.device, sandbox=named_choice(settings.sandbox))

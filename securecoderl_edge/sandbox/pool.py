@@ -13,7 +13,7 @@ from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.sandbox.levels import choose_level
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
-from securecoderl_edge.sandbox.worker import CANCELLED, Worker
+from securecoderl_edge.sandbox.worker import CANCELLED, SandboxWorker
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
 from securecoderl_edge.system.processes import allow_files
 
@@ -49,12 +49,12 @@ class SandboxPool:
         self.workers = workers or default_workers(self.limits)
         allow_files(_FILES + _FILES_OF_WORKER * self.workers)
         # As many as programs may run at once; each holds the workers that it has had so far, by language.
-        self._idle: queue.LifoQueue[dict[str, Worker]] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[dict[str, SandboxWorker]] = queue.LifoQueue()
         for _ in range(self.workers):
             self._idle.put({})
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._running: set[Worker] = set()
+        self._running: set[SandboxWorker] = set()
 
     def run(
         self,
@@ -133,14 +133,14 @@ class SandboxPool:
             self._idle.put({})  # later callers find the sandbox closed
 
     @contextmanager
-    def _worker(self, language: str) -> Iterator[Worker]:
+    def _worker(self, language: str) -> Iterator[SandboxWorker]:
         """Lend out a worker, started if need be; one that failed or has served long is ended, not reused."""
         slot = self._idle.get()
         worker = slot.pop(language, None)
         keep = False
         try:
             if worker is None and not self._closed.is_set():
-                worker = Worker(self.level, language, self._has_analyzers)
+                worker = SandboxWorker(self.level, language, self._has_analyzers)
             with self._lock:
                 if worker is None or self._closed.is_set():
                     raise SceError("the sandbox is closed")

@@ -44,7 +44,7 @@ LOOK_MILLISECONDS = 200
 MEBIBYTE = 1 << 20
 
 
-class Worker:
+class SandboxWorker:
     """A zygote process, and the protocol for talking to it; used by one thread at a time.
 
     Args:

@@ -30,7 +30,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
-from securecoderl_edge.models.from_gguf import gguf_source
+from securecoderl_edge.models.gguf.folder import gguf_source
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB

@@ -236,7 +236,7 @@ def test_a_box_cannot_tell_anything_else(reported: object) -> None:
 def test_an_invalid_report_of_a_box_counts_as_a_lost_worker() -> None:
     for text in ("", "{", "[[3]]"):
         with pytest.raises(WorkerLost, match="invalid reply"):
-            worker.Worker._keep(object.__new__(worker.Worker), "analyzed", text)
+            worker.SandboxWorker._keep(object.__new__(worker.SandboxWorker), "analyzed", text)
 
 
 def test_rules_that_are_not_in_the_table_do_not_count_and_failures_are_kept() -> None:

@@ -42,7 +42,7 @@ def test_a_worker_that_dies_every_time_is_an_error_of_ours_and_no_verdict(
     def die(*_: object) -> None:
         raise WorkerLost("gone")
 
-    monkeypatch.setattr(worker.Worker, "run", die)
+    monkeypatch.setattr(worker.SandboxWorker, "run", die)
     with pytest.raises(SceError, match="keep dying"):
         sandbox.run("print(1)", [""])
 
@@ -54,7 +54,7 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
     def die(*_: object) -> None:
         raise BoxLost("9", parses)
 
-    monkeypatch.setattr(worker.Worker, "run", die)
+    monkeypatch.setattr(worker.SandboxWorker, "run", die)
     run = sandbox.run("print(1)", ["", ""])
     assert run.parses is parses
     assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2 * parses
@@ -63,14 +63,14 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
 def test_a_program_is_not_blamed_for_a_worker_that_the_system_killed(
     sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, deaths = worker.Worker.run, [WorkerLost("9"), BoxLost("9", True)]
+    real, deaths = worker.SandboxWorker.run, [WorkerLost("9"), BoxLost("9", True)]
 
     def run(*arguments: Any) -> ProgramRun:
         if deaths:
             raise deaths.pop()
         return real(*arguments)
 
-    monkeypatch.setattr(worker.Worker, "run", run)
+    monkeypatch.setattr(worker.SandboxWorker, "run", run)
     assert execute(sandbox, "print(1)").stdout == "1\n"
 
 

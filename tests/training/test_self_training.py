@@ -31,7 +31,7 @@ from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import Sampled
+from securecoderl_edge.models.sampling import TokenCompletion
 from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
@@ -136,7 +136,7 @@ def test_the_kept_completions_are_those_of_a_slow_loop(
         Score(f"p{problem}", 0, 3, min(passed, total), total, 0, 1, 0, 0, 0, 0, (), (), program, 0)
         for problem, program, passed, _ in made
     ]
-    completions = [Sampled(0, 0, (1,), (0.0,), finished) for *_, finished in made]
+    completions = [TokenCompletion(0, 0, (1,), (0.0,), finished) for *_, finished in made]
     rollout = Rollout([], completions, scores, [], [])
     assert correct_rows(rollout, most) == slow_rows(rollout, most)
 
@@ -177,7 +177,7 @@ def sampled_by_ssd(learner: Learner, ssd: SsdSettings, steps: list[int]) -> tupl
     real = self_training.own_completions
     with pytest.MonkeyPatch.context() as patch:
 
-        def sampling(*arguments: Any, **options: Any) -> list[Sampled]:
+        def sampling(*arguments: Any, **options: Any) -> list[TokenCompletion]:
             seen.append(real(*arguments, **options))
             return list(seen[-1])
 
@@ -316,7 +316,7 @@ def test_the_teacher_of_ssd_is_the_policy_that_the_phase_starts_from_after_a_sto
     teachers = []
     real = self_training.own_completions
 
-    def sampling(learner: Learner, *arguments: Any, **options: Any) -> list[Sampled]:
+    def sampling(learner: Learner, *arguments: Any, **options: Any) -> list[TokenCompletion]:
         teachers.append({key: value.clone() for key, value in adapter_parameters(learner.model, "reference").items()})
         return real(learner, *arguments, **options)
 

@@ -10,7 +10,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.tables import ABSENT, Table
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 

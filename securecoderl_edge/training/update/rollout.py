@@ -14,7 +14,7 @@ from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.other import sample_with_generate
-from securecoderl_edge.models.sampling import Sampled, Sampler, sample
+from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
@@ -44,7 +44,7 @@ class Rollout:
     """
 
     problems: list[Problem]
-    completions: list[Sampled]
+    completions: list[TokenCompletion]
     scores: list[Score]
     prompts: list[TokenIds]
     hints: list[TokenIds]
@@ -101,7 +101,7 @@ def collect(
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
 
-    def submit(done: Sampled) -> None:
+    def submit(done: TokenCompletion) -> None:
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
@@ -135,9 +135,9 @@ def own_completions(
     ppo: PpoSettings,
     *seed: object,
     limits: Sequence[int] = (),
-    on_finished: Callable[[Sampled], None] | None = None,
+    on_finished: Callable[[TokenCompletion], None] | None = None,
     truncate: Callable[[Tensor], Tensor] | None = None,
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     """This process's part of the completions, ``samples`` of each prompt, sampled with the adapter that is active.
 
     Args:
@@ -145,7 +145,7 @@ def own_completions(
         on_finished: called with completions that end while others are being decoded, if that costs no time.
         truncate: see `Sampler`.
     """
-    own, completions = list(learner.team.share(range(len(prompts)))), list[Sampled]()
+    own, completions = list(learner.team.share(range(len(prompts)))), list[TokenCompletion]()
     limits = limits or [ppo.max_tokens] * len(prompts)
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
         if learner.decoder is not None and own:
@@ -168,13 +168,13 @@ def _sampled(
     samples: int,
     ppo: PpoSettings,
     seed: tuple[object, ...],
-    on_finished: Callable[[Sampled], None] | None,
+    on_finished: Callable[[TokenCompletion], None] | None,
     truncate: Callable[[Tensor], Tensor] | None,
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     """Completions of the prompts at ``places``, decoded together, of at most ``limits`` tokens."""
     prompts = [prompts[place] for place in places]
 
-    def placed(done: Sampled) -> Sampled:
+    def placed(done: TokenCompletion) -> TokenCompletion:
         return replace(done, prompt=places[done.prompt])
 
     uniforms = torch.cat(
@@ -222,13 +222,13 @@ def _threads_for(decoder: Decoder) -> Iterator[bool]:
         torch.set_num_threads(before)
 
 
-def all_completions(learner: Learner, own: list[Sampled]) -> list[Sampled]:
+def all_completions(learner: Learner, own: list[TokenCompletion]) -> list[TokenCompletion]:
     """The completions of all processes, ordered by prompt, then by sample."""
     if learner.team.count == 1:
         return own
     records = [[done.prompt, done.sample, done.token_ids, done.log_probs, done.finished] for done in own]
     return [
-        Sampled(prompt, index, tuple(ids), tuple(probs), whole)
+        TokenCompletion(prompt, index, tuple(ids), tuple(probs), whole)
         for prompt, index, ids, probs, whole in _in_order(learner.team.collect(records))
     ]
 

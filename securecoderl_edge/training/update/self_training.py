@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.models.adapters import reference_active
-from securecoderl_edge.models.sampling import Sampled, truncated
+from securecoderl_edge.models.drawing import truncated
+from securecoderl_edge.models.sampling import TokenCompletion
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.training.settings import PpoSettings, RftSettings, SsdSettings
 from securecoderl_edge.training.update.learner import Learner, next_problems, precision_metrics, seed_of
@@ -89,7 +90,7 @@ def correct_rows(rollout: Rollout, most: int) -> list[int]:
 
 
 def step_on(
-    learner: Learner, prompts: Sequence[TokenIds], completions: Sequence[Sampled], tokens: int
+    learner: Learner, prompts: Sequence[TokenIds], completions: Sequence[TokenCompletion], tokens: int
 ) -> dict[str, float]:
     """One supervised step on completions, or none without any; returns its loss and gradient norm.
 
@@ -110,7 +111,11 @@ def _problems_of(problems: Sequence[Problem], ppo: PpoSettings, phase: str, step
 
 
 def _metrics(
-    step: int, completions: Sequence[Sampled], kept: Sequence[Sampled], started: float, times: dict[str, float]
+    step: int,
+    completions: Sequence[TokenCompletion],
+    kept: Sequence[TokenCompletion],
+    started: float,
+    times: dict[str, float],
 ) -> dict[str, Any]:
     """What both methods report; ``tokens`` are those sampled, ``kept_tokens`` those trained on."""
     seconds = time.monotonic() - started

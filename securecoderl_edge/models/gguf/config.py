@@ -9,8 +9,8 @@ from typing import Any
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import architecture_of
-from securecoderl_edge.models.families import FAMILIES as NATIVE
-from securecoderl_edge.models.gguf_header import ROPE_DIVISORS, GgufHeader, Scalar
+from securecoderl_edge.models.families import FAMILIES
+from securecoderl_edge.models.gguf.header import ROPE_DIVISORS, GgufHeader, Scalar
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 
@@ -35,7 +35,7 @@ _FIRST_CONTEXTS = [8192, *(1 << bits for bits in range(4, 20))]
 
 
 @dataclass(frozen=True)
-class _Family:
+class _GgufFamily:
     """What a GGUF architecture has beyond `_KEYS`.
 
     Attributes:
@@ -51,13 +51,13 @@ class _Family:
     others: frozenset[str] = frozenset()
 
 
-FAMILIES = {
-    "llama": _Family("LlamaForCausalLM"),
-    "qwen2": _Family("Qwen2ForCausalLM"),
-    "qwen3": _Family("Qwen3ForCausalLM"),
-    "smollm3": _Family("SmolLM3ForCausalLM"),
-    "olmo2": _Family("Olmo2ForCausalLM"),
-    "granite": _Family(
+GGUF_FAMILIES = {
+    "llama": _GgufFamily("LlamaForCausalLM"),
+    "qwen2": _GgufFamily("Qwen2ForCausalLM"),
+    "qwen3": _GgufFamily("Qwen3ForCausalLM"),
+    "smollm3": _GgufFamily("SmolLM3ForCausalLM"),
+    "olmo2": _GgufFamily("Olmo2ForCausalLM"),
+    "granite": _GgufFamily(
         "GraniteForCausalLM",
         keys={
             "attention_multiplier": "attention.scale",
@@ -66,7 +66,7 @@ FAMILIES = {
             "logits_scaling": "logit_scale",
         },
     ),
-    "gemma3": _Family(
+    "gemma3": _GgufFamily(
         "Gemma3ForCausalLM",
         "gemma3_text",
         keys={"sliding_window": "attention.sliding_window", "final_logit_softcapping": "final_logit_softcapping"},
@@ -94,11 +94,11 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
 def _config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str, Any]:
     values, tensors = header.values, {tensor.name: tensor for tensor in header.tensors}
     kind = values.get("general.architecture")
-    if kind not in FAMILIES:
-        raise UsageError(f"{path}: architecture {kind!r} is not supported as a base; choose {', '.join(FAMILIES)}")
+    if kind not in GGUF_FAMILIES:
+        raise UsageError(f"{path}: architecture {kind!r} is not supported as a base; choose {', '.join(GGUF_FAMILIES)}")
     if int(values.get(f"{kind}.block_count", 0)) > len(tensors):  # checked before anything is made for each layer
         raise UsageError(f"{path}: damaged, it has fewer tensors than layers; download it again")
-    family = FAMILIES[str(kind)]
+    family = GGUF_FAMILIES[str(kind)]
     keys = _KEYS | family.keys
     both = {**values, **header.lists}
     own: dict[str, Any] = {
@@ -120,7 +120,7 @@ def _config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[st
         "model_type": family.model_type or kind,
         "head_dim": hidden // heads,
         **{name: _tidy(own[key]) for name, key in keys.items() if key in own},
-        NATIVE[family.name].activation_key: NATIVE[family.name].activation,
+        FAMILIES[family.name].activation_key: FAMILIES[family.name].activation,
         "vocab_size": tensors[EMBEDDING].sizes[-1],
         "tie_word_embeddings": OUTPUT not in tensors,
         "attention_bias": "blk.0.attn_output.bias" in tensors,

@@ -2,7 +2,7 @@
 
 Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
 ``generate`` (prompts, tasks, sampling, facts, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
-``step`` and ``drop`` (keys), see `protocol.Batch`.
+``step`` and ``drop`` (keys), see `protocol.DecodingBatch`.
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, ``batch``
 with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
 """
@@ -20,7 +20,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
+from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -32,7 +32,7 @@ from securecoderl_edge.system.processes import read_message, write_message
 _CONTEXT_STEP = 256
 
 
-class Worker:
+class GgufWorker:
     """One loaded model, and the context that the last request needed."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Worker:
         prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
         facts = request["facts"] or [None] * len(prompts)
         tasks = [
-            Task(
+            GgufTask(
                 (prompt, sample),
                 prompts[prompt],
                 sampling,
@@ -128,19 +128,19 @@ class Worker:
         self._send({"type": "step", "progress": list(self._progress.values())})
         self._progress.clear()
 
-    def _task(self, record: dict[str, Any]) -> Task:
+    def _task(self, record: dict[str, Any]) -> GgufTask:
         sampling = _sampling(record["sampling"])
         (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
         seed = (sampling.seed, 0, record["sample"])
-        return Task(record["key"], prompt, sampling, seed, _facts(record["facts"]))
+        return GgufTask(record["key"], prompt, sampling, seed, _facts(record["facts"]))
 
-    def _note_text(self, task: Task, text: str) -> None:
+    def _note_text(self, task: GgufTask, text: str) -> None:
         self._note(task)["text"] += text
 
-    def _note_completion(self, task: Task, completion: Completion) -> None:
+    def _note_completion(self, task: GgufTask, completion: Completion) -> None:
         self._note(task)["completion"] = asdict(completion)
 
-    def _note(self, task: Task) -> dict[str, Any]:
+    def _note(self, task: GgufTask) -> dict[str, Any]:
         return self._progress.setdefault(task.key, {"key": task.key, "text": "", "completion": None})
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
@@ -166,11 +166,11 @@ class Worker:
         self._context_length, self._wanted = length, wanted
         return self._context
 
-    def _report_token(self, task: Task, text: str) -> None:
+    def _report_token(self, task: GgufTask, text: str) -> None:
         prompt, sample = task.key
         self._send({"type": "token", "prompt": prompt, "sample": sample, "text": text})
 
-    def _report_completion(self, task: Task, completion: Completion) -> None:
+    def _report_completion(self, task: GgufTask, completion: Completion) -> None:
         prompt, sample = task.key
         self._send({"type": "completion", "prompt": prompt, "sample": sample, "completion": asdict(completion)})
 
@@ -191,13 +191,13 @@ def main() -> None:
     answers = processes.answers()
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests,), daemon=True).start()
-    worker: Worker | None = None
+    worker: GgufWorker | None = None
     while True:
         request = requests.get()
         try:
             if request["type"] == "open":
                 settings = {name: value for name, value in request.items() if name not in ("type", "path")}
-                worker = Worker(answers, Path(request["path"]), **settings)
+                worker = GgufWorker(answers, Path(request["path"]), **settings)
                 write_message(answers, worker.describe())
             elif worker is not None:
                 serve = {"count": worker.count, "generate": worker.generate, "batch": worker.open_batch}

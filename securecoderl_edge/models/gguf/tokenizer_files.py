@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError, first_line, needs
-from securecoderl_edge.models.gguf_header import GgufHeader
-from securecoderl_edge.models.pre_tokenizers import ignores_merges, pre_tokenizer_of
+from securecoderl_edge.models.gguf.header import GgufHeader
+from securecoderl_edge.models.gguf.pre_tokenizers import ignores_merges, pre_tokenizer_of
 from securecoderl_edge.models.tokenizer import is_failure
 from securecoderl_edge.text import NORMALIZER_KEY
 
@@ -28,14 +28,14 @@ _PROBE = "def f(x: int) -> str:\n    if x > 10:\n\t\treturn  'a_b' + \"{}\" % (x
 
 
 @dataclass(frozen=True)
-class GgufVocabulary:
+class TokenizerFiles:
     """Tokenizer files by name, and the ids of special tokens under their names in config.json."""
 
     files: dict[str, str]
     ids: dict[str, Any]
 
 
-def read_gguf_vocabulary(header: GgufHeader, size: int, path: Path) -> GgufVocabulary:
+def tokenizer_files_of(header: GgufHeader, size: int, path: Path) -> TokenizerFiles:
     """The tokenizer of a GGUF file with ``size`` embeddings.
 
     Raises:
@@ -82,7 +82,7 @@ def read_gguf_vocabulary(header: GgufHeader, size: int, path: Path) -> GgufVocab
     template = values.get("tokenizer.chat_template")
     if isinstance(template, str) and template:
         files["chat_template.jinja"] = template
-    return GgufVocabulary(files, _config_ids(ids, header, tokens, types))
+    return TokenizerFiles(files, _config_ids(ids, header, tokens, types))
 
 
 def _tokens(header: GgufHeader, size: int, path: Path) -> tuple[list[str], list[int]]:

@@ -18,10 +18,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
-from securecoderl_edge.models.gguf_config import config_of
-from securecoderl_edge.models.gguf_header import ROPE_DIVISORS, GgufHeader, GgufTensor, read_header
-from securecoderl_edge.models.gguf_layout import gguf_package, restored, tensor_names
-from securecoderl_edge.models.gguf_vocabulary import read_gguf_vocabulary
+from securecoderl_edge.models.gguf.config import config_of
+from securecoderl_edge.models.gguf.header import ROPE_DIVISORS, GgufHeader, GgufTensor, read_header
+from securecoderl_edge.models.gguf.layout import gguf_package, restored, tensor_names
+from securecoderl_edge.models.gguf.tokenizer_files import tokenizer_files_of
 from securecoderl_edge.system.files import read_json, remove_abandoned, sha256_of, temporary_beside
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _convert(path: Path, folder: Path, digest: str) -> None:
     config = config_of(header, _divisors(header, kinds, path), path)
     shape = architecture_of(config, str(path))
     weights = _plan(header, kinds, shape, path)
-    vocabulary = read_gguf_vocabulary(header, shape.vocabulary, path)
+    vocabulary = tokenizer_files_of(header, shape.vocabulary, path)
     matrices = [weight.dtype for weight in weights if weight.rows > 1]
     config |= {"dtype": {"F16": "float16", "BF16": "bfloat16"}[matrices[0]] if "F32" not in matrices else "float32"}
     config |= vocabulary.ids
