@@ -35,7 +35,6 @@ from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -144,8 +143,8 @@ def _score_many(config: ScoreConfig) -> None:
     _show_summary([scores[submission.key] for submission in submissions])
 
 
-def _scorer(config: ScoreConfig) -> ClusterScorer | Scorer:
-    from securecoderl_edge.scoring.cluster import open_scorer
+def _scorer(config: ScoreConfig) -> Scorer:
+    from securecoderl_edge.scoring.cluster_scorer import open_scorer
 
     warn_of_level(config.sandbox)
     return open_scorer(
