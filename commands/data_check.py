@@ -15,7 +15,7 @@ from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, with_few_tests
-from securecoderl_edge.problems.records import MAX_TESTS, write_problems
+from securecoderl_edge.problems.problem_file import MAX_TESTS, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.system.cluster import is_ray

@@ -22,7 +22,7 @@ from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, PYTHON, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting

@@ -38,7 +38,7 @@ class Cluster:
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 is_ours = f"{_MARK}={self.mark}".encode() in (folder / "environ").read_bytes()
-                if is_ours and (folder / "cmdline").read_bytes().startswith(b"ray::Worker"):
+                if is_ours and (folder / "cmdline").read_bytes().startswith(b"ray::ClusterWorker"):
                     found.append(int(folder.name))
         return found
 

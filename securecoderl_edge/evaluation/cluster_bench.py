@@ -13,7 +13,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.bench import BenchSettings, batch_size, bench_batches, opened_log, with_budgets
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import problem_from_record, problem_to_record
+from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.runtimes import precision_of
 from securecoderl_edge.runtimes.opening import opened
 from securecoderl_edge.runtimes.placement import place

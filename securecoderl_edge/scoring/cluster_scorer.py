@@ -9,7 +9,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import C
-from securecoderl_edge.problems.records import problem_digest, problem_from_record, problem_to_record
+from securecoderl_edge.problems.problem_file import problem_digest, problem_from_record, problem_to_record
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.sandbox.pool import default_workers

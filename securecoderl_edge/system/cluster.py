@@ -97,7 +97,7 @@ def map_on_cluster(engine: str, work: Work[T, R], items: Iterable[T]) -> Iterato
                     ray.kill(worker)
 
 
-class Worker:
+class ClusterWorker:
     """What an actor runs. Answers are JSON: ``{"answers": ...}``, or ``{"error": ...}`` with a message for users."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ def _demand_answer(engine: str) -> None:
 def _start(ray: Any, work: Work[T, R]) -> list[Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    actor, cores_of = ray.remote(Worker), {}
+    actor, cores_of = ray.remote(ClusterWorker), {}
     for node in ray.nodes():
         cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
         count = max(1, gpus) if work.per_gpu else 1

@@ -18,9 +18,8 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.apart import Apart
 from securecoderl_edge.problems.starter.families._compose import compose, piece
 from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
@@ -34,6 +33,7 @@ from securecoderl_edge.problems.starter.splits import (
     built_in,
     load_split,
 )
+from securecoderl_edge.problems.train_eval_split import find_leaks
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.pretrain import Pretraining, write_documents
 

@@ -15,7 +15,7 @@ from securecoderl_edge.languages.language import C
 from securecoderl_edge.languages.targets import NO_BUDGET
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem, same_output
-from securecoderl_edge.problems.records import problem_from_record, problem_to_record
+from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.problems.starter.families.catalogue import FIRMWARE, GENERAL
 from securecoderl_edge.problems.starter.family import Family, is_held_out
 from securecoderl_edge.problems.starter.generate import build_problem, compositions, run_reference

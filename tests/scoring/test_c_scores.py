@@ -12,7 +12,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.analyzers import analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import problem_to_record
+from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.cluster_scorer import ClusterScorer, scorer_of_node
 from securecoderl_edge.scoring.explain import explain

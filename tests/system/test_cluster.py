@@ -24,7 +24,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.cluster_bench import model_of_node
 from securecoderl_edge.evaluation.study.cluster_seeds import await_lock
 from securecoderl_edge.problems.problem import with_few_tests
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.scoring.cluster_scorer import ClusterScorer, scorer_of_node
 from securecoderl_edge.system.cluster import Work, is_ray, map_on_cluster

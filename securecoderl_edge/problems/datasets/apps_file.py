@@ -15,7 +15,7 @@ from securecoderl_edge.problems.datasets.apps_fields import AppsFields, make_pro
 from securecoderl_edge.problems.datasets.fields import first_of, given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError
+from securecoderl_edge.problems.problem_file import ProblemError
 
 _STATEMENT = ("question", "prompt", "description")
 _INPUTS, _OUTPUTS = ("inputs", "input"), ("outputs", "output")

@@ -21,11 +21,11 @@ from securecoderl_edge.problems.datasets import (
     securecoderl,
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
-from securecoderl_edge.problems.datasets.records import Unreadable, form_of, read_records
+from securecoderl_edge.problems.datasets.record_files import Unreadable, form_of, read_records
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
-from securecoderl_edge.problems.records import ProblemError
+from securecoderl_edge.problems.problem_file import ProblemError
 
 # (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]

@@ -24,7 +24,7 @@ from securecoderl_edge.problems.datasets.fields import given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest
-from securecoderl_edge.problems.records import ProblemError, text, texts
+from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
 SOURCE = "secodeplt"
 KEYS = {"CWE_ID", "task_description", "ground_truth", "unittest"}

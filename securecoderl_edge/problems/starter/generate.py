@@ -13,7 +13,7 @@ from types import CodeType
 
 from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, contains
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.starter.family import MARKER, Attack, Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
