@@ -254,7 +254,7 @@ def _measure(
             progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
 
         if is_ray(engine):
-            from securecoderl_edge.evaluation.cluster import measure_on_cluster
+            from securecoderl_edge.evaluation.cluster_bench import measure_on_cluster
 
             evaluation = measure_on_cluster(engine, spec, problems, config, out, report, factor)
         else:

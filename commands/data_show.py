@@ -17,7 +17,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import problem_to_record
+from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat
 from securecoderl_edge.text import escape_controls

@@ -22,7 +22,7 @@ from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, PYTHON, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
@@ -35,7 +35,6 @@ from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -144,8 +143,8 @@ def _score_many(config: ScoreConfig) -> None:
     _show_summary([scores[submission.key] for submission in submissions])
 
 
-def _scorer(config: ScoreConfig) -> ClusterScorer | Scorer:
-    from securecoderl_edge.scoring.cluster import open_scorer
+def _scorer(config: ScoreConfig) -> Scorer:
+    from securecoderl_edge.scoring.cluster_scorer import open_scorer
 
     warn_of_level(config.sandbox)
     return open_scorer(

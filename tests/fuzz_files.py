@@ -82,7 +82,7 @@ class WayIn:
 
 
 def make_problems(folder: Path) -> list[Path]:
-    from securecoderl_edge.problems.records import problem_to_record
+    from securecoderl_edge.problems.problem_file import problem_to_record
     from securecoderl_edge.problems.sources import load_problems
 
     records = [problem_to_record(each) for name in ("starter:eval", "starter:c-eval", "mbpp:test", "starter:firmware")

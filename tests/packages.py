@@ -130,7 +130,7 @@ def size_mb(folder: Path) -> float:
 def prepare(files: Path) -> None:
     """What the extras' commands read: problems, an exported model for each runtime."""
     from securecoderl_edge import api
-    from securecoderl_edge.problems.records import write_problems
+    from securecoderl_edge.problems.problem_file import write_problems
 
     write_problems(files / "problems.jsonl", api.load_problems("starter:eval")[:5])
     for words in (("nano", "--quant", "q8_0"), ("nano", "--format", "onnx", "--quant", "int8")):

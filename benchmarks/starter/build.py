@@ -26,7 +26,7 @@ from generate import begin_problem, build_problem, compositions
 from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.problems.near_duplicates import SimilarSets, word_pairs
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import problem_to_record
+from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.problems.starter.splits import FOLDER
 from securecoderl_edge.system.files import temporary_beside
 

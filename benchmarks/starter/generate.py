@@ -15,7 +15,7 @@ from family import MARKER, Attack, Draft, Family, is_held_out
 
 from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, contains
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 
 MIN_DISTINCT_OUTPUTS = 3
 _MAX_DRAWS = 2000

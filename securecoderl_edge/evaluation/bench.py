@@ -20,7 +20,7 @@ from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_
 from securecoderl_edge.languages.language import C
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.runs import Budget

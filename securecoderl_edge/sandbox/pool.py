@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.sandbox.jobs import BoxLost, Execution, FunctionCall, ProgramRun, SandboxJob, WorkerLost
 from securecoderl_edge.sandbox.levels import choose_level
 from securecoderl_edge.sandbox.limits import Limits
-from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 from securecoderl_edge.sandbox.worker import CANCELLED, SandboxWorker
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
 from securecoderl_edge.system.processes import allow_files
@@ -61,7 +61,7 @@ class SandboxPool:
         program: str,
         stdins: Sequence[str] = (),
         limits: Limits | None = None,
-        calls: Sequence[Call] = (),
+        calls: Sequence[FunctionCall] = (),
         is_cancelled: Callable[[], bool] = lambda: False,
         language: str = PYTHON.name,
         driver: str = "",
@@ -74,7 +74,7 @@ class SandboxPool:
 
         Args:
             is_cancelled: asked before and during the run; it then ends at once, with its worker.
-            language, driver, entry_point: as in `Job`.
+            language, driver, entry_point: as in `SandboxJob`.
 
         Raises:
             SceError: the pool is closed, the run was cancelled, this machine cannot compile the language, or workers
@@ -82,7 +82,7 @@ class SandboxPool:
         """
         if is_cancelled():
             raise SceError(CANCELLED)
-        job = Job(program, stdins, calls, is_cancelled, language, driver, entry_point)
+        job = SandboxJob(program, stdins, calls, is_cancelled, language, driver, entry_point)
         by_program = by_others = 0
         lost: WorkerLost | BoxLost | None = None
         while by_program < 2 and by_others < 2:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
-from securecoderl_edge.sandbox import Call, Execution, Limits, SandboxPool
+from securecoderl_edge.sandbox import Execution, FunctionCall, Limits, SandboxPool
 
 # A batch of inputs may take the reference solution this long.
 LIMITS = Limits(cpu_seconds=30, wall_seconds=60)
@@ -23,7 +23,7 @@ def reference_outputs(sandbox: str = "auto", limits: Limits = LIMITS) -> Iterato
     with SandboxPool(1, limits, sandbox) as pool:
 
         def evaluate(program: str, entry_point: str, expression: str) -> Answer:
-            run = pool.run(program, calls=[Call(expression, entry_point=entry_point)])
+            run = pool.run(program, calls=[FunctionCall(expression, entry_point=entry_point)])
             return _answer(run.executions[0]) if run.parses else Answer(None, "does not parse")
 
         yield evaluate

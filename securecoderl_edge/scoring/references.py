@@ -28,7 +28,6 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.scorer import Item
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -123,7 +122,7 @@ class CheckReport:
 
 
 def check_problems(
-    problems: Sequence[Problem], scorer: Scorer | ClusterScorer, on_progress: Callable[[int], None] | None = None
+    problems: Sequence[Problem], scorer: Scorer, on_progress: Callable[[int], None] | None = None
 ) -> CheckReport:
     """Run every reference solution of every problem in the sandbox.
 

@@ -37,7 +37,7 @@ from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.problems.leakage import without_visible_tests
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import digest_of_problems
+from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.fitting import Fitted, fit_problems

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run, mark_latest
 from securecoderl_edge.runtimes.spec import ModelSpec
 

@@ -26,7 +26,7 @@ from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
 from securecoderl_edge.evaluation.study.steps import Chain, all_steps, chains, preparations, run_study
 from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.processes import module_command, on_ending_signals
 from securecoderl_edge.training.schedules import phase_steps

@@ -13,10 +13,15 @@ from generate import run_reference
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import MAX_TESTS, digest_of_problems, problem_from_record, problem_to_record
+from securecoderl_edge.problems.problem_file import (
+    MAX_TESTS,
+    digest_of_problems,
+    problem_from_record,
+    problem_to_record,
+)
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.splits import SPLITS, load_split
+from securecoderl_edge.problems.train_eval_split import find_leaks
 from securecoderl_edge.scoring.scorer import Scorer
 
 # Committed results are about these very problems.

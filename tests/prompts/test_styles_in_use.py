@@ -16,7 +16,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, measure
 from securecoderl_edge.evaluation.evaluate import evaluate
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.fitting import CUT

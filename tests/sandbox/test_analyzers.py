@@ -19,7 +19,7 @@ from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, find_analyzers
 from securecoderl_edge.languages.weaknesses import ANALYZERS
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import analyses
-from securecoderl_edge.sandbox.records import WorkerLost
+from securecoderl_edge.sandbox.jobs import WorkerLost
 from securecoderl_edge.sandbox.sanitizers import analysis_of, findings_of
 from securecoderl_edge.sandbox.security import Scan
 

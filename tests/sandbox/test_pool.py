@@ -17,8 +17,8 @@ from hostile import descendants, execute
 from hostile import run_all as run_jobs
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import Job, Limits, SandboxPool, pool, worker
-from securecoderl_edge.sandbox.records import BoxLost, ProgramRun, WorkerLost
+from securecoderl_edge.sandbox import Limits, SandboxJob, SandboxPool, pool, worker
+from securecoderl_edge.sandbox.jobs import BoxLost, ProgramRun, WorkerLost
 from securecoderl_edge.system import machine
 
 
@@ -120,7 +120,7 @@ def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, mo
 
 
 def test_jobs_run_in_parallel_come_back_in_order() -> None:
-    jobs = [Job(f"print({number})", [""]) for number in range(12)]
+    jobs = [SandboxJob(f"print({number})", [""]) for number in range(12)]
     with SandboxPool(workers=3) as three:
         runs = run_jobs(three, jobs)
     assert [run.executions[0].stdout for run in runs] == [f"{number}\n" for number in range(12)]

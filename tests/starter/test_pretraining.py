@@ -13,8 +13,8 @@ from pretrain import NO_SHARE, Pretraining, write_documents
 
 from securecoderl_edge.languages.language import C
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.splits import load_split
+from securecoderl_edge.problems.train_eval_split import find_leaks
 
 
 def task(statement: str) -> str:

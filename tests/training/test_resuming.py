@@ -20,7 +20,7 @@ from small_runs import untimed, weights
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import save_adapter
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.settings import TrainSettings

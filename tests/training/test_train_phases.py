@@ -16,7 +16,7 @@ from small_runs import equal, outcome, rows, scripted
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.spec import resolve_model

@@ -20,7 +20,7 @@ from typing import Any
 from securecoderl_edge import __version__
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import digest_of_problems
+from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.system.processes import module_command
 from securecoderl_edge.system.rows import RowFile, drop_truncated_line, read_objects

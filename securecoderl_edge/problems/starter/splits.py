@@ -31,7 +31,7 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.targets import CORTEX_M3, TargetBudget
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import MAX_TESTS, read_problems
+from securecoderl_edge.problems.problem_file import MAX_TESTS, read_problems
 
 FOLDER = Path(__file__).parent
 SPLITS = (

@@ -16,7 +16,7 @@ StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """One test of a function, evaluated after the program has run as the module ``solution``.
 
     Attributes:
@@ -45,10 +45,10 @@ class Execution:
             the program.
         stdout: at most ``Limits.output_bytes``, decoded as UTF-8 with replacement characters.
         stderr: its last 2 KiB.
-        value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that
+        value: for a `FunctionCall`, the value as Python literal text (``True`` or ``False`` for an assertion that
             held or did not); None when the program ended before there was one.
-        raised: for a `Call`, the names of the classes of the exception that the expression raised, the most specific
-            first; empty if it raised none.
+        raised: for a `FunctionCall`, the names of the classes of the exception that the expression raised, the most
+            specific first; empty if it raised none.
         on_target: whether it ran on the emulated board of a target.
     """
 
@@ -83,7 +83,7 @@ class ProgramRun:
 
 
 @dataclass(frozen=True)
-class Job:
+class SandboxJob:
     """A job for a worker: a program and its inputs or its calls.
 
     Attributes:
@@ -95,7 +95,7 @@ class Job:
 
     program: str
     stdins: Sequence[str] = ()
-    calls: Sequence[Call] = ()
+    calls: Sequence[FunctionCall] = ()
     is_cancelled: Callable[[], bool] = lambda: False
     language: str = PYTHON.name
     driver: str = ""

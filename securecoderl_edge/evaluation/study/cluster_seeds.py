@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from securecoderl_edge.evaluation.study.arms import Study
 from securecoderl_edge.evaluation.study.merging import take_finished
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
 from securecoderl_edge.evaluation.study.steps import arm_chain, check_study
-from securecoderl_edge.system.cluster import Work, run_jobs
+from securecoderl_edge.system.cluster import Run, Work, map_on_cluster
 from securecoderl_edge.system.files import open_lock, take_lock, temporary_beside
 from securecoderl_edge.system.processes import describe_end, module_command
 
@@ -36,73 +37,70 @@ def train_seeds(engine: str, study: Study, words: Sequence[str], jobs: int) -> I
         words: of ``sce reproduce table3`` that describe the study, without its folder.
 
     Raises:
-        UsageError, SceError: see `check_study` and `run_jobs`; or a seed failed.
+        UsageError, SceError: see `check_study` and `map_on_cluster`; or a seed failed.
     """
     check_study(study)
     run_log = RunLog(study.folder)
-    missing = [
-        place
-        for place, seed in enumerate(study.seeds)
+    parts = [
+        Shard(index, len(study.seeds))
+        for index, seed in enumerate(study.seeds, 1)
         if not all(arm_chain(study, arm, seed).figures(run_log) for arm in study.arms)
     ]
-    done = len(study.seeds) - len(missing)
-    asked = {"words": list(words), "folder": str(study.folder.absolute()), "from": str(Path.cwd())}
-    work = Work("securecoderl_edge.evaluation.study.cluster:SeedWorker", asked, per_gpu=study.device != "cpu")
-    parts = [Shard(place + 1, len(study.seeds)) for place in missing]
-    answers = run_jobs(engine, work, ({"shard": str(part)} for part in parts)) if parts else iter(())
-    for part, (files,) in zip(parts, answers, strict=True):
+
+    def written(part: Shard, files: dict[str, str]) -> Shard:
         folder = _folder(study.folder, str(part))
         for name, content in files.items():
             if not name.endswith((".json.gz", STEPS)) or ".." in Path(name).parts or Path(name).is_absolute():
-                raise SceError(f"a worker sent a file that is not a result: {name}")
+                raise ValueError(f"{name} is not a file of results")
             with temporary_beside(folder / name) as temporary:
                 temporary.write_bytes(base64.b64decode(content))
         take_finished(study, [folder], jobs)
-        done += 1
+        return part
+
+    node = {"words": list(words), "folder": str(study.folder.absolute()), "from": str(Path.cwd())}
+    work = Work(trainer_of_node, node, lambda part: {"shard": str(part)}, written, per_gpu=study.device != "cpu")
+    results = map_on_cluster(engine, work, parts) if parts else iter(())
+    for done, (part,) in enumerate(results, len(study.seeds) - len(parts) + 1):
         yield done, study.seeds[part.index - 1]
 
 
-class SeedWorker:
-    """The process of one node or GPU that trains."""
+@contextmanager
+def trainer_of_node(node: dict[str, Any], cores: int) -> Iterator[Run]:
+    """What a node or GPU runs, see `Work.opened`: the files of results of each seed, in Base64, by their path.
 
-    def __init__(self, asked: Mapping[str, Any], cores: int) -> None:
-        self._asked = asked
-        self._process: subprocess.Popen[bytes] | None = None
-        if not Path(asked["from"]).is_dir():
-            raise SceError(f"{asked['from']} is missing there. Start from a folder that all nodes have.")
+    Raises:
+        SceError: the folder to start from is missing; in a run: the training failed.
+    """
+    if not Path(node["from"]).is_dir():
+        raise SceError(f"{node['from']} is missing there. Start from a folder that all nodes have.")
+    processes: list[subprocess.Popen[bytes]] = []
 
-    def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, str]]:
-        """The files of results of each seed, in Base64, by their path in its folder."""
-        return [self._files(str(job["shard"])) for job in jobs]
-
-    def close(self) -> None:
-        """End a training as by Ctrl-C: it saves its progress."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
-
-    def _files(self, shard: str) -> dict[str, str]:
-        folder = _folder(Path(self._asked["folder"]), shard)
-        _await_lock(folder)
-        command = [*module_command("securecoderl_edge"), "reproduce", "table3", *self._asked["words"]]
+    def files(shard: str) -> dict[str, str]:
+        folder = _folder(Path(node["folder"]), shard)
+        await_lock(folder)
+        command = [*module_command("securecoderl_edge"), "reproduce", "table3", *node["words"]]
         if sys.platform == "linux":
             command = [sys.executable, "-c", _WITH_PARENT, *command]
-        self._process = subprocess.Popen(
-            [*command, "--shard", shard, "--out", str(folder)],
-            cwd=self._asked["from"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        _, told = self._process.communicate()
-        if self._process.returncode:
+        command += ["--shard", shard, "--out", str(folder)]
+        null = subprocess.DEVNULL
+        process = subprocess.Popen(command, cwd=node["from"], stdin=null, stdout=null, stderr=subprocess.PIPE)
+        processes.append(process)
+        _, told = process.communicate()
+        if process.returncode:
             lines = told.decode("utf-8", "replace").strip().splitlines()
-            reason = next((line for line in lines if line.startswith("sce: ")), describe_end(self._process.returncode))
+            reason = next((line for line in lines if line.startswith("sce: ")), describe_end(process.returncode))
             raise SceError(f"part {shard} of the study failed: {reason.removeprefix('sce: ')}")
-        found = [*folder.rglob("*.json.gz"), folder / STEPS]
-        return {str(path.relative_to(folder)): base64.b64encode(path.read_bytes()).decode("ascii") for path in found}
+        paths = [*folder.rglob("*.json.gz"), folder / STEPS]
+        return {str(path.relative_to(folder)): base64.b64encode(path.read_bytes()).decode("ascii") for path in paths}
+
+    try:
+        yield lambda jobs: [files(str(job["shard"])) for job in jobs]
+    finally:
+        for process in processes:  # as by Ctrl-C: a training saves its progress
+            process.send_signal(signal.SIGINT)
 
 
-def _await_lock(folder: Path, seconds: float = 600) -> None:
+def await_lock(folder: Path, seconds: float = 600) -> None:
     """Wait until the training of a worker that died has saved its progress; it may be on the same disk."""
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds

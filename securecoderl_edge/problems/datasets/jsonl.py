@@ -1,4 +1,4 @@
-"""Our own JSONL: problems as `securecoderl_edge.problems.records` writes them.
+"""Our own JSONL: problems as `problem_file` writes them.
 
 The import checks and filters. Unlike `load_problems`, which rejects a file with a bad record, it drops and counts
 unusable problems and tests.
@@ -13,7 +13,7 @@ from securecoderl_edge.languages.python_source import fault_of_assertion
 from securecoderl_edge.problems.datasets.stdin_tests import fault_of
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import ProblemError, problem_from_record
+from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 
 
 def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
