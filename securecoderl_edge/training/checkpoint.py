@@ -28,7 +28,6 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, save_adapter
 from securecoderl_edge.runs import DONE_FILE, step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
-from securecoderl_edge.training.update.history import NO_HISTORY, History, history_from_record
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 
 _STATE_FILE = "state.json"
@@ -43,15 +42,11 @@ class Progress:
 
     Attributes:
         step: number of updates.
-        ended: the reason for an early end; empty otherwise.
         evaluations: rows of the phase's evaluations.jsonl up to this step.
-        history: what its problems showed, for settings that depend on it.
     """
 
     step: int = 0
-    ended: str = ""
     evaluations: int = 0
-    history: History = NO_HISTORY
 
 
 def save_checkpoint(
@@ -151,11 +146,10 @@ def _progress_of(state: Mapping[str, Any]) -> Progress:
     Raises:
         KeyError, TypeError, ValueError: not such a record.
     """
-    step, ended, evaluations = (state[name] for name in ("step", "ended", "evaluations"))
-    whole = all(type(number) is int and number >= 0 for number in (step, evaluations))
-    if not whole or not isinstance(ended, str):
-        raise ValueError("step, ended or evaluations has the wrong type")
-    return Progress(step, ended, evaluations, history_from_record(state["history"]))
+    step, evaluations = state["step"], state["evaluations"]
+    if not all(type(number) is int and number >= 0 for number in (step, evaluations)):
+        raise ValueError("step or evaluations has the wrong type")
+    return Progress(step, evaluations)
 
 
 def _is_whole(folder: Path, name: str, expected: Any) -> bool:

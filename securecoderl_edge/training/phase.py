@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -34,13 +33,9 @@ from securecoderl_edge.training.selection import (
     choose,
     evaluate_policy,
     result_from_record,
-    updates_without_progress,
 )
-from securecoderl_edge.training.settings import PhaseSettings
-from securecoderl_edge.training.update.history import longest_hint
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 from securecoderl_edge.training.update.ppo_update import ppo_update
-from securecoderl_edge.training.update.references import Hints, groups_of, relift
 from securecoderl_edge.training.update.rewards import partial_weight
 from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.self_training import rft_update, ssd_update
@@ -105,15 +100,13 @@ class Phase:
         if place.held_out and not self.done:
             self._evaluate(learner, {})
             self._save(learner)
-        while progress.step < self.steps and not progress.ended:
+        while progress.step < self.steps:
             progress.step += 1
             row, rollout = self._update(learner, usable)
-            progress.ended = self._reason_to_end(row)
-            is_last = progress.step == self.steps or bool(progress.ended)
+            is_last = progress.step == self.steps
             evaluates = bool(place.held_out) and (progress.step % place.settings.selection.every == 0 or is_last)
             if evaluates:
                 self._evaluate(learner, row)
-                is_last = is_last or bool(progress.ended)
             self._write_rows(row, rollout, progress.step)
             self._take_snapshot(progress.step)
             stop = place.team.agree(place.should_stop())
@@ -166,17 +159,8 @@ class Phase:
                 "The last checkpoint is intact: give another --out with --init and a lower learning rate"
             ) from None
 
-    def _reason_to_end(self, row: Mapping[str, Any]) -> str:
-        table = self.place.settings.phase(self.name)
-        limit = table.max_kl if isinstance(table, PhaseSettings) else None
-        kl = row.get("objective/kl")
-        if limit is not None and kl is not None and kl > limit:
-            was = f"KL to the reference was {kl:.2f} nats per completion at step {row['step']}"
-            return f"{was}, over max_kl = {limit:g}"
-        return ""
-
     def _evaluate(self, learner: Learner, row: dict[str, Any]) -> None:
-        """Evaluate, add it to ``done`` and to the row, and end the phase if it makes no progress."""
+        """Evaluate, and add the result to ``done`` and to the row."""
         place, progress, settings = self.place, self.progress, self.place.settings
         evaluation = evaluate_policy(learner, place.scorer, place.held_out, settings, progress.step, self.name)
         self.done.append(evaluation)
@@ -188,9 +172,6 @@ class Phase:
         }
         if self.place.team.is_writer:
             self.evaluations.append([evaluation.to_record(self.name)])
-        patience, idle = settings.phase(self.name).patience, updates_without_progress(self.done)
-        if patience is not None and idle >= patience and not progress.ended:
-            progress.ended = f"no improvement in {idle} evaluations since step {best_of(self.done).step}"
 
     def _write_rows(self, row: dict[str, Any], rollout: Rollout | None, step: int) -> None:
         if self.place.team.is_writer:
@@ -233,7 +214,6 @@ class Phase:
             "phase": self.name,
             "key": self.key,
             "steps": progress.step,
-            "ended": progress.ended or "all updates done",
             "chosen_step": chosen,
             "why": why,
         }
@@ -260,38 +240,17 @@ def make_update(
         tokens = settings.ppo.micro_batch_tokens
         facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
     elif name == "rft":
-        facts, rollout = rft_update(learner, place.scorer, usable, settings.rft, settings.ppo, step, settings.seed)
+        facts, rollout = rft_update(learner, place.scorer, usable, settings.ppo, step, settings.seed)
     elif name == "ssd":
         facts = ssd_update(learner, usable, settings.ssd, settings.ppo, step, settings.seed)
     else:
-        facts, rollout = _reinforce(place, name, learner, usable, progress, share)
+        weight = partial_weight(name, step, phase_steps(settings)[name])
+        facts, rollout = ppo_update(
+            learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed
+        )
     return_free_memory()
     rate = learner.optimizer.param_groups[0]["lr"]
     return {"phase": name, "step": step, "steps": phase_steps(settings)[name], "lr": rate, **facts}, rollout
-
-
-def _reinforce(
-    place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress, share: float
-) -> tuple[dict[str, Any], Rollout]:
-    """One RL update, and what follows from it: the history, a step on references."""
-    settings, step = place.settings, progress.step
-    references, steps = settings.references, phase_steps(settings)[name]
-    longest, weight = longest_hint(references, step, steps), partial_weight(name, step, steps)
-    room = place.architecture.context - settings.ppo.max_tokens
-    hints = Hints(progress.history, longest, room) if references.hints else None
-    facts, rollout = ppo_update(
-        learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed,
-        hints,
-    )  # fmt: skip
-    if references.are_used:
-        progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
-    # While the value head warms up, the policy stays as it is.
-    if references.relift_batch_size and step > settings.ppo.value_warmup_steps:
-        rate, tokens = share * settings.relift_rate, settings.ppo.micro_batch_tokens
-        more, progress.history = relift(learner, usable, progress.history, references, rate, tokens)
-        facts |= more
-        facts["seconds"] += more.get("relift/seconds", 0.0)
-    return facts, rollout
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:
@@ -301,6 +260,5 @@ def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]
         if completion.sample == 0:
             facts = asdict(score)
             kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
-            hint = {"hint_tokens": len(rollout.hints[completion.prompt])} if any(rollout.hints) else {}
-            rows.append({"phase": phase, "step": step, **kept, **hint})
+            rows.append({"phase": phase, "step": step, **kept})
     return rows

@@ -32,7 +32,7 @@ from securecoderl_edge.training.recipe import known_shapes
 from securecoderl_edge.training.reuse import find_adapter, phase_keys
 from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import MOST_PER_PROBLEM, TrainSettings
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.self_training import step_on
 from securecoderl_edge.training.workplace import (
@@ -57,7 +57,7 @@ class PhasePlan:
     Attributes:
         sequences: completions or solutions per update. prompts: distinct prompts among them.
         most_tokens: upper limit for the tokens of all completions of the phase; None for sft.
-        evaluations: their number without early stopping.
+        evaluations: their number.
         seconds_per_update, seconds: from one timed update and evaluation, or from a data sheet; None without either.
     """
 
@@ -253,11 +253,7 @@ def _load_latest(place: Workplace, before: Sequence[str], keys: Mapping[str, str
 def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have only zero-variance groups; without them there would be no update to time.
-    settings = replace(
-        place.settings,
-        ppo=replace(place.settings.ppo, drop_zero_variance_groups=False),
-        references=replace(place.settings.references, relift_learning_rate=0.0),
-    )
+    settings = replace(place.settings, ppo=replace(place.settings.ppo, drop_zero_variance_groups=False))
     place = replace(place, settings=settings)
     for group in learner.optimizer.param_groups:
         group["peak_lr"] = 0.0
@@ -266,8 +262,7 @@ def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Probl
     row, rollout = make_update(place, phase, learner, usable, Progress(2))
     if phase == "rft" and rollout is not None and "loss/sft" not in row:
         # No program was correct. Later ones will be: time the largest step that the phase can make.
-        most = settings.rft.per_problem
-        largest = [done for done in rollout.completions if done.sample < most]
+        largest = [done for done in rollout.completions if done.sample < MOST_PER_PROBLEM]
         step_on(learner, rollout.prompts, largest, settings.ppo.micro_batch_tokens)
     updated = time.monotonic()
     if not place.held_out:

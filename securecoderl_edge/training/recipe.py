@@ -8,7 +8,7 @@ from typing import Any
 
 from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
+from securecoderl_edge.training.settings import PHASES, RL_PHASES, TrainSettings
 
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate")
@@ -79,12 +79,9 @@ def check_ppo(settings: TrainSettings) -> None:
         )
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
-    reinforced = [name for name in settings.phases if name in RL_PHASES]
-    for name in reinforced:
-        if ppo.value_warmup_steps >= settings.phase(name).steps:
+    for name in settings.phases:
+        if name in RL_PHASES and ppo.value_warmup_steps >= settings.phase(name).steps:
             raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
-    if settings.references.are_used and not reinforced and set(SELF_TRAINING) & set(settings.phases):
-        raise UsageError("references.*: rft and ssd do not use this. Leave it out, or add an RL phase to --phases")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"

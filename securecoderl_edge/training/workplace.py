@@ -52,8 +52,7 @@ from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.schedules import peak_rate
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
-from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
-from securecoderl_edge.training.update.references import reference_tokens
+from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -291,12 +290,8 @@ def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]
 
 
 def longest_prompt_of(place: Workplace, learner: Learner, usable: Sequence[Problem]) -> int:
-    """Tokens of the longest prompt of a phase, with the longest hint that it can have."""
-    share = place.settings.references.hints
-    return max(
-        len(learner.prompt_tokens(problem)) + int(share * len(learner.references.get(problem.id, ())))
-        for problem in [*usable, *place.held_out]
-    )
+    """Tokens of the longest prompt of a phase."""
+    return max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
 
 
 def _make_learner(place: Workplace, phase: str) -> Learner:
@@ -306,7 +301,7 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
     head = None
     if phase in RL_PHASES and ppo.advantage == "gae":
         head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
-        groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
+        groups.append({"params": list(head.parameters()), "peak_lr": VALUE_LEARNING_RATE})
     optimizer = make_optimizer(place.settings.optimizer, groups)
     samples = phase != "sft" or place.held_out
     is_ours = isinstance(place.architecture, Architecture)
@@ -321,8 +316,6 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     """The problems that a phase can train on: for sft, those with a reference solution that is not too long."""
     settings, usable = place.settings, list(place.fitted.problems)
     if phase != "sft":
-        if phase in RL_PHASES and settings.references.are_used:
-            learner.references = _references(place, phase, learner, usable)
         return usable
     longest = settings.sft.max_tokens
     with_short_ones = (
@@ -343,26 +336,3 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     if len(solved) < len(usable):
         place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")
     return solved
-
-
-def _references(
-    place: Workplace, phase: str, learner: Learner, problems: Sequence[Problem]
-) -> dict[str, tuple[int, ...]]:
-    """The references that an RL phase can use, by problem id; problems without one are trained on as usual."""
-    longest = place.settings.ppo.max_tokens
-    found = reference_tokens(learner, problems, longest)
-    if not found:
-        raise SceError(
-            f"{place.settings.problems}: no problem has a reference solution of at most {longest} tokens. "
-            "Set references.hints = 0 and references.relift_batch_size = 0"
-        )
-    wanted = place.settings.references.relift_batch_size
-    some = f"{len(found)} of {len(problems)} problems have a reference"
-    if len(found) < wanted:
-        raise SceError(
-            f"{place.settings.problems}: {some} of at most {longest} tokens, so ReLIFT would never have a batch of "
-            f"{wanted}. Set references.relift_batch_size = {len(found)}"
-        )
-    if len(found) < len(problems):
-        place.say(f"{phase}: {some} of at most {longest} tokens")
-    return found

@@ -44,7 +44,7 @@ def estimate_advantages(
     """
     shaped = kl_shaped_rewards(scores, log_probs, reference, mask, ppo.kl_coefficient)
     if ppo.advantage == "gae":
-        advantages, returns = generalized_advantages(shaped, values, mask, ppo.discount, ppo.gae_lambda)
+        advantages, returns = generalized_advantages(shaped, values, mask)
         return _scaled(ppo, running, advantages, mask, share), returns
     returns = torch.zeros_like(shaped)
     if ppo.advantage == "batch":

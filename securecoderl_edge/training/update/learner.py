@@ -29,6 +29,7 @@ from securecoderl_edge.training.parallel import Team
 
 # Below this scale small float16 numbers are lost again, and a remaining overflow is not caused by the scale.
 _SMALLEST_LOSS_SCALE = 1.0
+VALUE_LEARNING_RATE = 1e-3  # of AdamW, at its peak
 # What torch says if memory is short, beside OutOfMemoryError: its CPU allocator, CUDA's own, and that of cuBLAS.
 _NO_MEMORY = ("not enough memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -54,12 +55,11 @@ class Learner:
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
-        references: token ids of reference solutions by problem id, for phases that use them in RL.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
-        measures_kl: whether RL updates compute the KL to the SFT policy, for the penalty or for a limit.
+        measures_kl: whether RL updates compute the KL to the SFT policy.
     """
 
     model: Any
@@ -73,7 +73,6 @@ class Learner:
     running: dict[str, float] = field(default_factory=dict)
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
-    references: dict[str, tuple[int, ...]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"

@@ -17,6 +17,9 @@ from torch import Tensor
 from securecoderl_edge.models.fused import rounded_products
 from securecoderl_edge.models.sizes import logits_at_a_time
 
+# Nothing is discounted: a completion ends within one update, and its reward is that of its end.
+GAMMA, LAMBDA = 1.0, 0.95
+
 
 class _ChunkedLogProbs(torch.autograd.Function):
     """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
@@ -120,7 +123,7 @@ def last_token(mask: Tensor) -> Tensor:
 
 
 def generalized_advantages(
-    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = 1.0, gae_lambda: float = 0.95
+    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = GAMMA, gae_lambda: float = LAMBDA
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation: A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t.
 

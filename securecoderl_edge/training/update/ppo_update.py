@@ -23,7 +23,6 @@ from securecoderl_edge.training.update.learner import (
 )
 from securecoderl_edge.training.update.minibatches import Goal, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import explained_variance, masked_mean
-from securecoderl_edge.training.update.references import Hints
 from securecoderl_edge.training.update.rollout import Rollout, collect
 from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch
 
@@ -41,19 +40,17 @@ def ppo_update(
     phase: str,
     step: int,
     seed: int,
-    hints: Hints | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
     KL, entropy and ratios are those of the completions in the update; without any they are missing, and KL where
-    nothing needs it. The rates of scores are those of all sampled completions without a hint.
+    nothing needs it. The rates of scores are those of all sampled completions.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
     size = ppo.samples_per_prompt
     chosen = next_problems(problems, ppo.batch_size // size, step, seed_of(seed, phase))
-    beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
-    rollout = collect(learner, scorer, chosen, size, ppo, seed, phase, "sample", step, hints=beginnings)
+    rollout = collect(learner, scorer, chosen, size, ppo, seed, phase, "sample", step)
     rewards = torch.tensor(rollout.rewards(partial_weight, reward))
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
@@ -77,7 +74,6 @@ def ppo_update(
         "objective/partial_weight": partial_weight,
         **facts,
         **rollout.rates(),
-        **(rollout.hint_metrics() if hints else {}),
         "groups_used": len(rows) // size,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),

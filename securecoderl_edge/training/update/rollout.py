@@ -38,36 +38,20 @@ _SMALL_MODEL_BYTES = 64 << 20
 class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
-    ``prompts`` are what they continue, by problem. With hints a prompt ends with the beginning of the program
-    (``hints``, mostly empty); a score is that of the whole program. ``seconds_sample`` and ``seconds_score`` add up to
-    the wall time; programs that ran during decoding take no extra time.
+    ``prompts`` are what they continue, by problem. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
+    programs that ran during decoding take no extra time.
     """
 
     problems: list[Problem]
     completions: list[Sampled]
     scores: list[Score]
     prompts: list[TokenIds]
-    hints: list[TokenIds]
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
 
     def rates(self) -> dict[str, Any]:
-        """`mean_of_scores` of the completions without a hint; empty if there are none."""
-        return mean_of_scores(self._scores(hinted=False))
-
-    def hint_metrics(self) -> dict[str, Any]:
-        """How many prompts have a hint, its tokens, and rates of the completions that continue one."""
-        lengths = [len(hint) for hint in self.hints if hint]
-        facts: dict[str, Any] = {"hints/share_of_prompts": len(lengths) / len(self.hints)}
-        if lengths:
-            rates = mean_of_scores(self._scores(hinted=True))
-            facts["hints/mean_length"] = sum(lengths) / len(lengths)
-            facts |= {f"hints/{name}": rates[name] for name in ("all_tests_rate", "reward")}
-        return facts
-
-    def _scores(self, hinted: bool) -> list[Score]:
-        pairs = zip(self.scores, self.completions, strict=True)
-        return [score for score, done in pairs if bool(self.hints[done.prompt]) == hinted]
+        """`mean_of_scores` of the completions."""
+        return mean_of_scores(self.scores)
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
         """The training reward of each completion, see `training_reward`."""
@@ -85,18 +69,13 @@ def collect(
     samples: int,
     ppo: PpoSettings,
     *seed: object,
-    hints: Sequence[TokenIds] = (),
 ) -> Rollout:
     """Sample and score ``samples`` completions of each problem with the current policy.
 
     Each process of a team takes a part of the problems and gets the whole rollout back. The samples of a problem depend
     only on ``seed`` and its index.
-
-    Args:
-        hints: beginnings of the program by problem, by default none. They count towards ``ppo.max_tokens``.
     """
-    hints = list(hints) or [()] * len(problems)
-    prompts = [(*learner.prompt_tokens(problem), *hint) for problem, hint in zip(problems, hints, strict=True)]
+    prompts = [tuple(learner.prompt_tokens(problem)) for problem in problems]
     facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
@@ -105,14 +84,12 @@ def collect(
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
-            text = learner.tokenizer.decode((*hints[done.prompt], *answer))
-            program = extract_program(text, facts[done.prompt])
+            program = extract_program(learner.tokenizer.decode(answer), facts[done.prompt])
             pending[done.prompt, done.token_ids] = scorer.score_async(
                 problems[done.prompt], program, extract=learner.extract
             )
 
-    limits = [ppo.max_tokens - len(hint) for hint in hints]
-    completions = own_completions(learner, prompts, samples, ppo, *seed, limits=limits, on_finished=submit)
+    completions = own_completions(learner, prompts, samples, ppo, *seed, on_finished=submit)
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
@@ -125,7 +102,7 @@ def collect(
         scores = [score_from_record(record) for _, _, record in _in_order(learner.team.collect(records))]
     completions = all_completions(learner, completions)
     return_free_memory()  # sampling's, before learning needs its own
-    return Rollout(list(problems), completions, scores, prompts, hints, clock[1] - clock[0], clock[2] - clock[1])
+    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1])
 
 
 def own_completions(
@@ -134,27 +111,23 @@ def own_completions(
     samples: int,
     ppo: PpoSettings,
     *seed: object,
-    limits: Sequence[int] = (),
     on_finished: Callable[[Sampled], None] | None = None,
     truncate: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Sampled]:
     """This process's part of the completions, ``samples`` of each prompt, sampled with the adapter that is active.
 
     Args:
-        limits: tokens by prompt, by default ``ppo.max_tokens``.
         on_finished: called with completions that end while others are being decoded, if that costs no time.
         truncate: see `Sampler`.
     """
     own, completions = list(learner.team.share(range(len(prompts)))), list[Sampled]()
-    limits = limits or [ppo.max_tokens] * len(prompts)
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
         if learner.decoder is not None and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
             places = own[start : start + at_a_time]
-            some = tuple(limits[place] for place in places)
-            completions += _sampled(learner, prompts, places, some, samples, ppo, seed, on_finished, truncate)
+            completions += _sampled(learner, prompts, places, samples, ppo, seed, on_finished, truncate)
         if learner.decoder is not None:
             learner.decoder.release()  # the update needs the memory
     return completions
@@ -164,14 +137,13 @@ def _sampled(
     learner: Learner,
     prompts: Sequence[TokenIds],
     places: list[int],
-    limits: tuple[int, ...],
     samples: int,
     ppo: PpoSettings,
     seed: tuple[object, ...],
     on_finished: Callable[[Sampled], None] | None,
     truncate: Callable[[Tensor], Tensor] | None,
 ) -> list[Sampled]:
-    """Completions of the prompts at ``places``, decoded together, of at most ``limits`` tokens."""
+    """Completions of the prompts at ``places``, decoded together."""
     prompts = [prompts[place] for place in places]
 
     def placed(done: Sampled) -> Sampled:
@@ -183,9 +155,7 @@ def _sampled(
             for place in places
         ]
     )
-    sampler = Sampler(
-        ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True, limits=limits
-    )
+    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True)
     if learner.decoder is None:
         padding = learner.tokenizer.pad_token_id
         drawn = sample_with_generate(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.models.sampling import Sampled, truncated
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.training.settings import PpoSettings, RftSettings, SsdSettings
+from securecoderl_edge.training.settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings
 from securecoderl_edge.training.update.learner import Learner, next_problems, precision_metrics, seed_of
 from securecoderl_edge.training.update.rollout import Rollout, all_completions, collect, own_completions
 from securecoderl_edge.training.update.sequences import TokenIds, make_batch
@@ -30,7 +30,6 @@ def rft_update(
     learner: Learner,
     scorer: Scorer,
     problems: Sequence[Problem],
-    rft: RftSettings,
     ppo: PpoSettings,
     step: int,
     seed: int,
@@ -42,7 +41,7 @@ def rft_update(
     started, skipped = time.monotonic(), learner.skipped_steps
     chosen = _problems_of(problems, ppo, "rft", step, seed)
     rollout = collect(learner, scorer, chosen, ppo.samples_per_prompt, ppo, seed, "rft", "sample", step)
-    kept = [rollout.completions[row] for row in correct_rows(rollout, rft.per_problem)]
+    kept = [rollout.completions[row] for row in correct_rows(rollout)]
     facts = step_on(learner, rollout.prompts, kept, ppo.micro_batch_tokens)
     times = {"seconds_sample": rollout.seconds_sample, "seconds_score": rollout.seconds_score}
     metrics = {**facts, **rollout.rates(), **_metrics(step, rollout.completions, kept, started, times)}
@@ -72,10 +71,10 @@ def ssd_update(
     return {**facts, **_metrics(step, completions, kept, started, times), **precision_metrics(learner, skipped)}
 
 
-def correct_rows(rollout: Rollout, most: int) -> list[int]:
+def correct_rows(rollout: Rollout, most: int = MOST_PER_PROBLEM) -> list[int]:
     """Indices of the completions to train on: they pass all tests and end by themselves.
 
-    Of each problem the first ``most`` with different programs, so that easy problems do not outweigh the others.
+    Of each problem the first ``most`` with different programs.
     """
     rows: list[int] = []
     programs: defaultdict[str, set[str]] = defaultdict(set)
