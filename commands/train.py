@@ -20,8 +20,7 @@ from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
 from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
 from securecoderl_edge.system.processes import on_ending_signals
 from securecoderl_edge.text import escape_controls
-from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, resolve
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, phase_steps, resolve
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, RewardSettings, TrainSettings, cap_steps
 
 if TYPE_CHECKING:

@@ -1,14 +1,18 @@
-"""From a recipe, ``--set`` and flags to the settings of a run, and the combinations of settings that are impossible."""
+"""From a recipe, ``--set`` and flags to the settings of a run, and what follows from these alone.
+
+That is: which combinations are impossible, how many updates a phase has, and the learning rate of each.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.training.settings import PHASES, RL_PHASES, TrainSettings
+from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
 
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate")
@@ -88,3 +92,40 @@ def check_ppo(settings: TrainSettings) -> None:
         )
     if (prompts := ppo.batch_size // ppo.samples_per_prompt) % ppo.minibatches:
         raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
+
+
+def phase_steps(settings: TrainSettings) -> dict[str, int]:
+    """Number of updates of each phase of the run, in order."""
+    return {phase: settings.phase(phase).steps for phase in settings.phases}
+
+
+def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:
+    """The settings with ``sft.steps`` lowered to ``sft.epochs`` passes over this number of problems."""
+    sft = settings.sft
+    if sft.epochs is None:
+        return settings
+    steps = -(-sft.epochs * problems // sft.batch_size)
+    return replace(settings, sft=replace(sft, steps=min(sft.steps, steps)))
+
+
+def peak_rate(settings: TrainSettings, phase: str) -> float:
+    """The highest learning rate of a phase."""
+    own = settings.phase(phase).learning_rate
+    if own is not None:
+        return own
+    return settings.sft.learning_rate if phase in SELF_TRAINING else settings.ppo.learning_rate
+
+
+def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
+    """The learning rate at update ``step`` (from 1) of a phase, as a fraction of its peak.
+
+    It warms up in every phase, since each has a new optimizer. With a linear schedule it falls over sft, and once over
+    all later updates: the noise of late batches then averages out instead of remaining in the policy.
+    """
+    share = min(1.0, step / max(1, settings.warmup_steps))
+    if settings.lr_schedule == "linear":
+        steps = phase_steps(settings)
+        together = [name for name in steps if (name == "sft") == (phase == "sft")]
+        before = sum(steps[name] for name in together[: together.index(phase)])
+        share = min(share, 1 - (before + step - 1) / sum(steps[name] for name in together))
+    return share

@@ -20,7 +20,7 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.training.schedules import peak_rate, phase_steps
+from securecoderl_edge.training.recipe import peak_rate, phase_steps
 from securecoderl_edge.training.settings import (
     PHASES,
     RL_PHASES,

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
+from securecoderl_edge.training.update.self_training import correct_rows, rft_update, ssd_update
 from small_runs import equal, outcome, rows, weights
 
 from securecoderl_edge.commands.train import _describe
@@ -40,14 +41,12 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
-from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.schedules import peak_rate, rate_share
+from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
 from securecoderl_edge.training.settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import self_training
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.rollout import Rollout, collect
-from securecoderl_edge.training.update.self_training import correct_rows, rft_update, ssd_update
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n + 7}\n"),)) for n in range(4)]
 PPO = PpoSettings(batch_size=8, samples_per_prompt=4, max_tokens=12, micro_batch_tokens=100)

@@ -1,4 +1,4 @@
-"""Steps 1 and 2 of an update: completions of the current policy, and their scores."""
+"""Steps 1 and 2 of an update: completions of the current policy, their scores and their rewards."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.scoring.reward import PASSED_SHARE, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
-from securecoderl_edge.training.update.rewards import training_reward
 from securecoderl_edge.training.update.sequences import TokenIds
 
 if TYPE_CHECKING:
@@ -60,6 +60,42 @@ class Rollout:
             training_reward(score, partial_weight, reward, passes[done.prompt])
             for score, done in zip(self.scores, self.completions, strict=True)
         ]
+
+
+def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
+    """The reward for RL: (1 - w) binary + w partial.
+
+    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. Unparsable output gets 0 if
+    ``reward.unparsable`` is ``zero``; with ``paper`` it keeps the security part of R.
+
+    Args:
+        partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
+        constant_passes: with ``reward.subtract_constant_baseline``, the tests that the best constant output passes.
+
+    Raises:
+        ValueError: w is outside its bounds.
+    """
+    if not 0 <= partial_weight <= 1:
+        raise ValueError(f"partial weight must be from 0 to 1, found {partial_weight}")
+    if not score.parses and reward.unparsable == "zero":
+        return 0.0
+    r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
+    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight)
+    partial = combine(r_func, score.r_sec, reward.security_weight)
+    return (1 - partial_weight) * binary + partial_weight * partial
+
+
+def corrected(score: Score, constant_passes: int) -> float:
+    """R_func minus the constant baseline, see `beyond_constant`."""
+    if not score.parses:
+        return score.r_func
+    share = beyond_constant(score.passed, score.total, constant_passes)
+    return score.r_func - PASSED_SHARE * (score.passed / score.total - share)
+
+
+def partial_weight(phase: str, step: int, steps: int) -> float:
+    """w in the reward (1 - w) binary + w partial, at update ``step`` (from 1) of the ``steps`` of a phase."""
+    return (step - 1) / max(1, steps - 1) if phase == "scheduled" else float(phase == "partial")
 
 
 def collect(
@@ -120,14 +156,23 @@ def own_completions(
         on_finished: called with completions that end while others are being decoded, if that costs no time.
         truncate: see `Sampler`.
     """
-    own, completions = list(learner.team.share(range(len(prompts)))), list[Sampled]()
+    own, completions = learner.team.share(range(len(prompts))), list[Sampled]()
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
         if learner.decoder is not None and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
-            places = own[start : start + at_a_time]
-            completions += _sampled(learner, prompts, places, samples, ppo, seed, on_finished, truncate)
+            part = own[start : start + at_a_time]
+            uniforms = torch.cat(
+                [
+                    torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, number)))
+                    for number in part
+                ]
+            )
+            sampler = Sampler(
+                ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True
+            )
+            completions += _sampled(learner, prompts, part, samples, sampler, on_finished)
         if learner.decoder is not None:
             learner.decoder.release()  # the update needs the memory
     return completions
@@ -136,38 +181,27 @@ def own_completions(
 def _sampled(
     learner: Learner,
     prompts: Sequence[TokenIds],
-    places: list[int],
+    part: list[int],
     samples: int,
-    ppo: PpoSettings,
-    seed: tuple[object, ...],
+    sampler: Sampler,
     on_finished: Callable[[Sampled], None] | None,
-    truncate: Callable[[Tensor], Tensor] | None,
 ) -> list[Sampled]:
-    """Completions of the prompts at ``places``, decoded together."""
-    prompts = [prompts[place] for place in places]
+    """Completions of a ``part`` of the prompts, decoded together."""
+    some = [prompts[number] for number in part]
 
-    def placed(done: Sampled) -> Sampled:
-        return replace(done, prompt=places[done.prompt])
+    def renumbered(done: Sampled) -> Sampled:
+        return replace(done, prompt=part[done.prompt])
 
-    uniforms = torch.cat(
-        [
-            torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, place)))
-            for place in places
-        ]
-    )
-    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True)
     if learner.decoder is None:
-        padding = learner.tokenizer.pad_token_id
-        drawn = sample_with_generate(
-            learner.model, prompts, samples, sampler, padding, autocast=learner.compute.autocast()
-        )
-        return [placed(done) for done in drawn]
+        padding, autocast = learner.tokenizer.pad_token_id, learner.compute.autocast()
+        drawn = sample_with_generate(learner.model, some, samples, sampler, padding, autocast=autocast)
+        return [renumbered(done) for done in drawn]
     with _threads_for(learner.decoder) as leaves_a_core:
         if leaves_a_core and on_finished is not None:
             tell = on_finished
-            sampler = replace(sampler, on_finished=lambda done: tell(placed(done)))
-        drawn = sample(learner.decoder, prompts, samples, sampler)
-    return [placed(done) for done in drawn]
+            sampler = replace(sampler, on_finished=lambda done: tell(renumbered(done)))
+        drawn = sample(learner.decoder, some, samples, sampler)
+    return [renumbered(done) for done in drawn]
 
 
 @contextmanager
