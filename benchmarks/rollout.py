@@ -40,7 +40,7 @@ from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel, quiet
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.workplace import training_format
+from securecoderl_edge.training.resources import training_format
 
 PROMPTS = 4
 TYPES = ("Q8_0", "F16", "BF16", "Q4_0")

@@ -29,7 +29,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.processes import module_command, on_ending_signals
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import phase_steps
 
 # A module that writes down that it ran, and does what its arguments say.
 WORKER = """

@@ -178,10 +178,9 @@ def test_a_damaged_state_of_a_checkpoint_is_named(epoch_settings: Callable[..., 
     lies = [
         {"step": 7},
         {"step": "1"},
-        {"ended": 3},
         {"evaluations": -1},
         {"sha256": {}},
-        {"history": {}},
+        {"running": {"advantage_sum": "a"}},
     ]
     texts = [json.dumps(whole | lie) for lie in lies]
     for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}', *texts):

@@ -11,8 +11,7 @@ from typing import Any
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
 from securecoderl_edge.runtimes.spec import BASE
-from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import phase_steps, resolve
 from securecoderl_edge.training.settings import TrainSettings
 
 FIRST_SEED = 42

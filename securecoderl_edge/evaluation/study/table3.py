@@ -13,8 +13,7 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
 from securecoderl_edge.system.machine import cpu_count
-from securecoderl_edge.training.recipe import load_recipe, resolve
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import load_recipe, phase_steps, resolve
 
 SFT = "sft"
 _QUICK_BASE_UPDATES, _QUICK_SFT_UPDATES = 20, 10
