@@ -106,7 +106,7 @@ def work(what: str, base: Path, adapter: Path, folder: Path) -> dict[str, Any]:
             (folder / what).mkdir()
             write_onnx(base, adapter, quant, folder / what, portable=kind == "portable")
         elif kind == "adapter":
-            from securecoderl_edge.export.adapter import write_adapter
+            from securecoderl_edge.export.gguf import write_adapter
 
             write_adapter(base, adapter, quant, folder / what, "adapter")
         elif quant in ("f16", "q8_0"):

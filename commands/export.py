@@ -239,7 +239,7 @@ def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
 
 
 def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
-    from securecoderl_edge.export.recheck import recheck
+    from securecoderl_edge.export.run import recheck
 
     if source is None and (run := run_of(file)) is not None:
         source = str(run.path)

@@ -1,4 +1,4 @@
-"""Exports from start to end: write under a temporary name, verify, write a manifest, rename."""
+"""Exports from start to end: write under a temporary name, verify, write a manifest, rename; and later checks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.export import onnx
-from securecoderl_edge.export.adapter import write_adapter
-from securecoderl_edge.export.agreement import Agreement, wider
-from securecoderl_edge.export.contents import check_content
-from securecoderl_edge.export.gguf import OWN_TYPES
+from securecoderl_edge.export.agreement import Agreement, check_as_recorded, wider
+from securecoderl_edge.export.gguf import OWN_TYPES, write_adapter
 from securecoderl_edge.export.manifest import (
     FORMAT_VERSION,
     PACKAGES,
@@ -23,6 +21,7 @@ from securecoderl_edge.export.manifest import (
     GgufManifest,
     Manifest,
     OnnxManifest,
+    check_content,
     hash_sources,
 )
 from securecoderl_edge.export.merge import copy_companions, write_merged
@@ -267,3 +266,52 @@ def _require_packages(packages: tuple[str, ...] = ("gguf", "llama_cpp"), extra: 
     for package, missing in needed.items():
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, missing)
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """Result of a repeated verification; ``agreement`` is None without the original model."""
+
+    file: str
+    sha256: str
+    agreement: Agreement | None
+
+
+def recheck(
+    file: Path,
+    base: Path | None,
+    adapter: Path | None,
+    pre_tokenizer: str | None = None,
+    gguf_base: Path | None = None,
+    device: str = "cpu",
+) -> Recheck:
+    """Check a file against its manifest and, if given, the original model.
+
+    Args:
+        base: folder of the base model; None checks only the manifest.
+        pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer, to verify an adapter on its base.
+        gguf_base, device: see `Workbench`.
+
+    Raises:
+        UsageError: the file or its manifest is missing.
+        SceError: content, type, sources or agreement differ from the manifest.
+    """
+    if not file.exists():
+        raise UsageError(f"{file}: no such file or folder")
+    if not manifest_path(file).is_file():
+        raise UsageError(f"{manifest_path(file)}: no such file. sce export writes it next to each export.")
+    manifest, found = check_content(file)
+    if base is None:
+        return Recheck(file.name, found, None)
+    given, sources, kind = hash_sources(base, adapter), manifest.sources, manifest.quant
+    if sources != given:
+        changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
+        raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
+    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base, device=device) as workbench:
+        if isinstance(manifest, AdapterManifest):
+            base_file, base_kind = workbench.base_file(file)
+            agreement = verify(base_file, base, wider(kind, base_kind), workbench.reference(), file)
+        else:
+            agreement = verify(file, base, kind, workbench.reference())
+    check_as_recorded(agreement, manifest.agreement, file)
+    return Recheck(file.name, found, agreement)

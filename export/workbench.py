@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from securecoderl_edge.export.contents import tensor_types
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
+from securecoderl_edge.export.manifest import tensor_types
 from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.export.verify import reference_of, verify
 from securecoderl_edge.models.architecture import read_architecture

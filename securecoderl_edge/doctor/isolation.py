@@ -1,4 +1,4 @@
-"""The sandbox: its level, the state of each layer in a running worker, and the self-test."""
+"""The sandbox: its level, the state of each layer in a running worker, the self-test, and what C programs need."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from securecoderl_edge.doctor.analyzers import examine_analyzers, why_and_step
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, INSTALL_HINTS, analyzer_versions
+from securecoderl_edge.languages.language import C
 from securecoderl_edge.languages.targets import TARGETS, Target, find_target_toolchain
 from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.levels import LEVELS, OFF_HINT, choose_level, has_seccomp, landlock_abi
+from securecoderl_edge.sandbox.pool import SandboxPool
 from securecoderl_edge.sandbox.selftest import (
     ATTACKS_IN_C,
     ATTACKS_ON_BOARD,
@@ -25,9 +27,23 @@ from securecoderl_edge.sandbox.selftest import (
 
 _ELSEWHERE = "use Linux on x86_64 or aarch64; a virtual machine is enough"
 _REFUSED = "check whether a container or a security module blocks seccomp or Landlock"
-_LEAKS = "do not run generated programs at this level; report it with the output of: sce doctor --json"
+_REPORT = "report it with the output of: sce doctor --json"
+_LEAKS = f"do not run generated programs at this level; {_REPORT}"
 _OFF = "use --sandbox off only for programs that you trust"
 _SECCOMP_FILTERED = "2"  # /proc/PID/status
+# The rule of each analyzer that fires on this program; it is not run.
+FAULTY = """\
+#include <stdlib.h>
+int main(void) {
+    int *p = malloc(sizeof *p), a[2] = {0};
+    if (p == NULL) return 1;
+    free(p);
+    a[2] = *p;
+    return a[0];
+}
+"""
+RULES = {GCC: "-Wanalyzer-use-after-free", CPPCHECK: "arrayIndexOutOfBounds"}
+_ANALYZERS_OFF = f"switch them off with --analyzers off (reward.analyzers), and {_REPORT}"
 
 
 def examine_sandbox(choice: str = "auto") -> Section:
@@ -69,7 +85,7 @@ def _target_programs(target: Target, choice: str) -> tuple[dict[str, Any], Check
         toolchain = find_target_toolchain(target.name)
         test = run_target_selftest(target.name, choice)
     except SceError as error:
-        why, step = why_and_step(error)
+        why, step = _why_and_step(error)
         return {"passed": False, "error": why}, Check("sandbox", name, "missing", f"{why} (optional)", step)
     facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "emulator": toolchain.emulate[0]}
     if test.passed:
@@ -85,7 +101,7 @@ def _c_programs(choice: str) -> tuple[dict[str, Any], Check]:
         toolchain = find_toolchain()
         test = run_c_selftest(choice)
     except SceError as error:
-        why, step = why_and_step(error)
+        why, step = _why_and_step(error)
         return {"passed": False, "error": why}, Check("sandbox", "C programs", "missing", why, step)
     facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "linker": toolchain.linker}
     by = f"{toolchain.version}, {toolchain.linker}"
@@ -177,3 +193,32 @@ def _record(test: SelfTest) -> dict[str, Any]:
         "benign_ran": test.benign_ran,
         "attacks": {outcome.attack: {"contained": outcome.contained, "how": outcome.how} for outcome in test.outcomes},
     }
+
+
+def _why_and_step(error: SceError) -> tuple[str, str]:
+    """The parts of an error's text: what is wrong, and what to do; without a hint that points to the doctor."""
+    why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+    return why, step
+
+
+def examine_analyzers(choice: str = "auto") -> tuple[dict[str, Any], Check]:
+    """What is installed, as facts and in words; a missing analyzer is no fault."""
+    name, facts = "C analyzers", dict[str, Any](versions={}, passed=False)
+    try:
+        versions = facts["versions"] = analyzer_versions()
+        with SandboxPool(1, level=choice, has_analyzers=True) as pool:
+            analysis = pool.run(FAULTY, language=C.name).analysis
+    except SceError as error:
+        why, step = _why_and_step(error)
+        return facts | {"error": why}, Check("sandbox", name, "missing", f"{why} (optional)", step)
+    found = {each.test_id for each in analysis.findings} if analysis is not None else set()
+    blind = [each for each in versions if RULES[each] not in found]
+    facts["passed"] = not blind
+    if blind:
+        return facts, Check("sandbox", name, "bad", f"{', '.join(blind)}: does not find a known fault", _ANALYZERS_OFF)
+    missing = [each for each in RULES if each not in versions]
+    working = ", ".join(versions.values()) or "none"
+    if not missing:
+        return facts, Check("sandbox", name, "ok", f"{working}: each finds a known fault")
+    hints = "; ".join(INSTALL_HINTS[each] for each in missing)
+    return facts, Check("sandbox", name, "missing", f"{working}; missing {', '.join(missing)} (optional)", hints)

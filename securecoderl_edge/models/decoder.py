@@ -25,6 +25,8 @@ _ANGLES = 4096
 
 
 Weight = Tensor | Int8Weight
+# Keys and values of each layer, (rows, kv heads, entries, head size).
+KeyValueCache = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -175,14 +177,14 @@ class Decoder:
         # In a row that shares one int8 scale, large factors of some columns would cost the others their digits.
         return self._scale(getattr(layer, norm)) if norm is not None and self._int8 else None
 
-    def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
+    def new_cache(self, rows: int, length: int) -> KeyValueCache:
         """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
         shape = (rows, self._shape.key_value_heads, length, self._shape.head_size)
         zeros = partial(torch.zeros, shape, dtype=self.dtype, device=self.device)
         return [(zeros(), zeros()) for _ in self.layers]
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, bias: Tensor, start: int | Tensor, cache: list[tuple[Tensor, Tensor]]
+        self, tokens: Tensor, positions: Tensor, bias: Tensor, start: int | Tensor, cache: KeyValueCache
     ) -> Tensor:
         """Logits of the last position, (B, V), after writing ``tokens`` (B, T) into the cache at ``start``.
 

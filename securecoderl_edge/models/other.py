@@ -155,7 +155,7 @@ def sample_with_generate(
     import torch
     from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
-    from securecoderl_edge.models.sampling import PartialCompletions
+    from securecoderl_edge.models.sampling import PartialCompletions, left_padded
 
     count = len(prompts) * samples
     completions = PartialCompletions(sampler, samples, model.dtype)
@@ -175,17 +175,11 @@ def sample_with_generate(
     config = GenerationConfig(max_new_tokens=sampler.max_tokens, do_sample=False, pad_token_id=padding)
     for start in range(0, count, width):
         owners = list(range(start, min(start + width, count)))
-        rows = [prompts[owner // samples] for owner in owners]
-        longest = max(map(len, rows))
-        tokens = torch.full((len(rows), longest), padding, dtype=torch.long)
-        present = torch.zeros_like(tokens)
-        for row, prompt in enumerate(rows):
-            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt))
-            present[row, longest - len(prompt) :] = 1
+        tokens, present = left_padded([prompts[owner // samples] for owner in owners], padding)
         with torch.no_grad(), autocast or nullcontext():
             model.generate(
                 input_ids=tokens.to(model.device),
-                attention_mask=present.to(model.device),
+                attention_mask=present.long().to(model.device),
                 generation_config=config,
                 logits_processor=[Draw()],
                 stopping_criteria=[Stop()],

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from securecoderl_edge.models.decoder import Decoder
+    from securecoderl_edge.models.decoder import Decoder, KeyValueCache
 
 
 class DecodingStep:
@@ -27,7 +27,7 @@ class DecodingStep:
         bias: (B, length of the cache) as in `Decoder.forward`; the caller changes it in place.
     """
 
-    def __init__(self, decoder: Decoder, positions: Tensor, bias: Tensor, cache: list[tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, decoder: Decoder, positions: Tensor, bias: Tensor, cache: KeyValueCache) -> None:
         self._decoder, self._cache = decoder, cache
         self._inputs = positions[:, None], bias[:, None, None]
         self._tokens = torch.zeros_like(self._inputs[0])

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.decoder import Decoder, KeyValueCache
 from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.recorded_step import DecodingStep
@@ -194,48 +194,51 @@ class RunningBatch:
         self._decoding_step: DecodingStep | None = None  # reads the tensors below; None when they are replaced
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
-        """Add a row for each of ``prompts``; neighbors that are equal are computed once."""
+        """Add a row for each of ``prompts``; neighbors that are equal are computed once.
+
+        Old and new rows get empty entries, so that all end at the same one and are equally wide::
+
+            old row    . . o o o o | . .
+            new row    n n n n n n | . .
+        """
         self._decoding_step = None
-        decoder, device = self._decoder, self._decoder.device
-        groups = [(prompt, len(list(equal))) for prompt, equal in groupby(prompts)]
+        logits, cache, positions, bias = self._computed(prompts)
         longest = max(map(len, prompts))
-        # Filled on the CPU: one copy to the device instead of one a row.
-        tokens = torch.zeros(len(groups), longest, dtype=torch.long)
-        present = torch.zeros(len(groups), longest, dtype=torch.bool)
-        for row, (prompt, _) in enumerate(groups):
-            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt))
-            present[row, longest - len(prompt) :] = True
-        present = present.to(device)
-        logits, cache = _prefill(decoder, tokens.to(device), present)
-        computed = torch.tensor([row for row, (_, count) in enumerate(groups) for _ in range(count)], device=device)
-        logits = logits.index_select(0, computed)
-        _change(cache, lambda entries: entries.index_select(0, computed))
-        positions = present.sum(1).index_select(0, computed)
-        bias = score_bias(present, decoder.dtype).index_select(0, computed)
         starts = [longest - len(prompt) for prompt in prompts]
         if not self.owners:
             self.logits, self._cache, self._positions, self._bias = logits, cache, positions, bias
             self._end, self.owners, self._starts = longest, owners, starts
             return
-        # Both end at the same entry, and have as many behind it.
-        lead = longest - self._end
-        sides = (max(lead, 0), 0), (max(-lead, 0), self._bias.shape[1] - self._end)
+        before_old, before_new = max(longest - self._end, 0), max(self._end - longest, 0)
+        behind_new = self._bias.shape[1] - self._end
 
-        def joined(own: Tensor, new: Tensor) -> Tensor:
-            parts = zip((own, new), sides, strict=True)
-            return torch.cat([functional.pad(entries, (0, 0, *side)) for entries, side in parts])
+        def joined(old: Tensor, new: Tensor) -> Tensor:
+            return torch.cat(
+                [functional.pad(old, (0, 0, before_old, 0)), functional.pad(new, (0, 0, before_new, behind_new))]
+            )
 
-        self._bias = torch.cat([_widened(self._bias, sides[0]), _widened(bias, sides[1])])
-        for number, ((keys, values), (more_keys, more_values)) in enumerate(zip(self._cache, cache, strict=True)):
-            self._cache[number] = joined(keys, more_keys), joined(values, more_values)
+        self._bias = torch.cat([_widened(self._bias, (before_old, 0)), _widened(bias, (before_new, behind_new))])
+        for layer, ((old_keys, old_values), (keys, values)) in enumerate(zip(self._cache, cache, strict=True)):
+            self._cache[layer] = joined(old_keys, keys), joined(old_values, values)
             bound_free_memory()
-        self._end += max(lead, 0)
-        self._starts = [
-            start + side for part, (side, _) in zip((self._starts, starts), sides, strict=True) for start in part
-        ]
+        self._starts = [start + before_old for start in self._starts] + [start + before_new for start in starts]
+        self._end += before_old
         self.logits = torch.cat([self.logits, logits])
         self._positions = torch.cat([self._positions, positions])
         self.owners = self.owners + owners
+
+    def _computed(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, KeyValueCache, Tensor, Tensor]:
+        """Logits, cache, positions of the next tokens and visible entries of ``prompts``, padded on the left."""
+        decoder, device = self._decoder, self._decoder.device
+        groups = [(prompt, len(list(equal))) for prompt, equal in groupby(prompts)]
+        tokens, present = (each.to(device) for each in left_padded([prompt for prompt, _ in groups]))
+        logits, cache = _prefill(decoder, tokens, present)
+        row_of = torch.tensor([row for row, (_, count) in enumerate(groups) for _ in range(count)], device=device)
+        _change(cache, lambda entries: entries.index_select(0, row_of))
+        positions, bias = present.sum(1), score_bias(present, decoder.dtype)
+        return (
+            logits.index_select(0, row_of), cache, positions.index_select(0, row_of), bias.index_select(0, row_of),
+        )  # fmt: skip
 
     @property
     def is_full(self) -> bool:
@@ -270,11 +273,23 @@ class RunningBatch:
         self._end += 1
 
 
+def left_padded(prompts: Sequence[Sequence[int]], padding: int = 0) -> tuple[Tensor, Tensor]:
+    """Prompts with ``padding`` before the shorter ones, and where they are, (B, L) each; on the CPU."""
+    # One copy to the device instead of one a row.
+    longest = max(map(len, prompts))
+    tokens = torch.full((len(prompts), longest), padding)
+    present = torch.zeros(len(prompts), longest, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt))
+        present[row, longest - len(prompt) :] = True
+    return tokens, present
+
+
 def _widened(bias: Tensor, sides: tuple[int, int]) -> Tensor:
     return functional.pad(bias, sides, value=float("-inf"))
 
 
-def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor, KeyValueCache]:
     """Process left-padded prompts, some at a time; returns the next token's logits and the full cache."""
     started = time.monotonic()
     width = tokens.shape[1]
@@ -295,7 +310,7 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
     return torch.cat(logits), cache
 
 
-def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tensor]) -> None:
+def _change(cache: KeyValueCache, change: Callable[[Tensor], Tensor]) -> None:
     """Replace the KV cache layer by layer, so that memory never holds two of them."""
     for number, (keys, values) in enumerate(cache):
         cache[number] = change(keys), change(values)

@@ -279,8 +279,7 @@ def test_a_base_and_its_adapter_are_one_model(
     tiny_model: Path, tiny_adapter: Path, tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp")
-    from securecoderl_edge.export.adapter import write_adapter
-    from securecoderl_edge.export.gguf import write_gguf
+    from securecoderl_edge.export.gguf import write_adapter, write_gguf
 
     monkeypatch.chdir(tmp_path)
     write_gguf(tiny_model, None, "f32", Path("base.gguf"), "base")

@@ -6,7 +6,7 @@ import pytest
 
 from securecoderl_edge.doctor import analyzers as doctor_analyzers
 from securecoderl_edge.doctor import isolation
-from securecoderl_edge.doctor.analyzers import examine_analyzers
+from securecoderl_edge.doctor.isolation import examine_analyzers
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import targets
 from securecoderl_edge.languages.analyzers import CPPCHECK, GCC

@@ -17,10 +17,9 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from exports import export_adapter
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
-from securecoderl_edge.export.contents import check_content
-from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.gguf import write_adapter, write_gguf
+from securecoderl_edge.export.manifest import check_content
 from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS

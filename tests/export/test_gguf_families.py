@@ -19,9 +19,8 @@ import torch
 from safetensors.torch import load_file
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement
-from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.gguf import write_adapter, write_gguf
 from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS

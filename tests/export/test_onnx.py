@@ -23,7 +23,7 @@ from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.onnx import BITS, write_onnx
 from securecoderl_edge.export.onnx_weights import quantize_blocks
-from securecoderl_edge.export.recheck import recheck
+from securecoderl_edge.export.run import recheck
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import OnnxModel
 from securecoderl_edge.system.files import sha256_of

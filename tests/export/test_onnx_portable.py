@@ -22,7 +22,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import merged_tensors
-from securecoderl_edge.export.recheck import recheck
+from securecoderl_edge.export.run import recheck
 from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel, joined
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling

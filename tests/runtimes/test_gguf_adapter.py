@@ -20,8 +20,7 @@ from once import Once
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.adapter import write_adapter
-from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.gguf import write_adapter, write_gguf
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
