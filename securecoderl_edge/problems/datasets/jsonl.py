@@ -1,4 +1,4 @@
-"""Our own JSONL: problems as `securecoderl_edge.problems.problem_file` writes them.
+"""Our own JSONL: problems as `problem_file` writes them.
 
 The import checks and filters. Unlike `load_problems`, which rejects a file with a bad record, it drops and counts
 unusable problems and tests.
