@@ -20,6 +20,7 @@ from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
 
 MAX_TESTS = 5
+_FIELDS = dict.fromkeys(field.name for field in fields(Problem))
 _ALIKE = 0.8  # names of fields, of 1
 _LONGEST_NAME = 256
 _MOST_UNKNOWN = 100
@@ -207,7 +208,7 @@ def _refuse_misspelled(record: dict[str, Any]) -> None:
 
 def _required_text(record: dict[str, Any], name: str) -> str:
     value = text(record, name)
-    if not value.strip():
+    if not value or value.isspace():
         raise ProblemError(f'"{name}" is missing or empty')
     return value
 
@@ -226,11 +227,11 @@ def text(record: dict[str, Any], name: str) -> str:
         ProblemError: it is something else.
     """
     value = record.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    if isinstance(value, str):
+        return value
+    if value is not None:
         raise ProblemError(f'"{name}" must be a string, found {type(value).__name__}')
-    return value
+    return ""
 
 
 def texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
@@ -239,7 +240,9 @@ def texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
     Raises:
         ProblemError: it is something else.
     """
-    values = record.get(name) or ()
+    values = record.get(name)
+    if not values:
+        return ()
     if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
         raise ProblemError(f'"{name}" must be a list of strings')
     return tuple(values)
@@ -267,11 +270,12 @@ def stdin_test(entry: Any, title: str) -> Test:
     """
     if not isinstance(entry, dict):
         raise ProblemError(f'{title} must be an object with "input" and "output"')
-    if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
+    given, expected = entry.get("input"), entry.get("output")
+    if not isinstance(given, str) or not isinstance(expected, str):
         raise ProblemError(f'{title} needs the strings "input" and "output"')
-    if not entry["output"].strip():
+    if not expected or expected.isspace():
         raise ProblemError(f"{title}: the expected output is empty, so a program that prints nothing passes")
-    return Test(entry["input"], entry["output"])
+    return Test(given, expected)
 
 
 def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[SecurityTest, ...]:

@@ -33,7 +33,7 @@ _ROWS_AT_A_TIME = 64
 _LONGEST_VALUE = LONGEST_LINE
 # A syntax error this close to the end of the text read so far may be an incomplete record.
 _LONGEST_TOKEN = 16
-_SIGN = re.compile(r"[^ \t\r\n]")
+_SPACE = re.compile(r"[ \t\r\n]+")
 _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
@@ -150,7 +150,8 @@ def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
         json.JSONDecodeError: not a JSON value.
     """
     value, end = _DECODER.raw_decode(text, start)
-    return (Unreadable("not UTF-8 text") if _UNDECODED.search(text, start, end) else value), end
+    is_damaged = not text.isascii() and _UNDECODED.search(text, start, end)
+    return (Unreadable("not UTF-8 text") if is_damaged else value), end
 
 
 def _lines(path: Path) -> Iterator[Record]:
@@ -236,11 +237,12 @@ class _Text:
 
     def sign(self) -> str:
         """Peek at the next character that is not white space; empty at the end."""
-        while not (found := _SIGN.search(self._text, self._start)) and not self._is_whole:
-            self._start = len(self._text)
+        while True:
+            if space := _SPACE.match(self._text, self._start):
+                self._start = space.end()
+            if self._start < len(self._text) or self._is_whole:
+                return self._text[self._start : self._start + 1]
             self._read(_PIECE)
-        self._start = found.start() if found else len(self._text)
-        return found[0] if found else ""
 
     def skip(self, signs: str) -> None:
         """Skip one of the characters in ``signs``.
