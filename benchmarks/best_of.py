@@ -23,9 +23,9 @@ from securecoderl_edge.evaluation.evaluate import evaluate
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.scoring.intervals import Interval, paired_difference, rate_interval
 from securecoderl_edge.scoring.metrics import by_problem, passes_all_tests
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.scoring.statistics import Interval, paired_difference, rate_interval
 
 SAMPLES = 8
 GIVEN = {"all_tests": None, "one_test": 1, "no_test": 0}

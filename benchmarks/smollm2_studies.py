@@ -12,8 +12,8 @@ from typing import Any
 from starter_studies import NO_BETA, PAPERS_BETA, made, merged
 
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
-from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import evaluation_problems
+from securecoderl_edge.evaluation.study.study_record import study_record
 from securecoderl_edge.evaluation.study.table3 import VARIANTS, table3
 from securecoderl_edge.problems.leakage import constant_passes, without_visible_tests
 from securecoderl_edge.problems.problem import Problem

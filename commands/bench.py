@@ -96,7 +96,7 @@ def bench(
     Several machines:  sce bench MODEL --shard I/N --out DIR/I     on machine I of N
                        sce bench --merge DIR/*                     then, without the model
     """
-    from securecoderl_edge.commands.tables import show_bench
+    from securecoderl_edge.commands.terminal_tables import show_bench
 
     if plot is not None:
         check_plot_path(plot)
@@ -166,7 +166,7 @@ def _evaluated(
 
 
 def _joined(folders: Sequence[str], config: BenchSettings, is_comparing: bool, out: Path | None) -> Bench:
-    from securecoderl_edge.evaluation.merging import merge
+    from securecoderl_edge.evaluation.shard_merging import merge
 
     if not folders:
         raise UsageError("--merge needs the folders of all shards. Example: sce bench --merge shards/*")

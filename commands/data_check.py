@@ -21,7 +21,7 @@ from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scoring.references import CheckReport
+    from securecoderl_edge.scoring.reference_solutions import CheckReport
     from securecoderl_edge.scoring.scorer import Scorer
 
 
@@ -63,7 +63,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     """
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scoring.cluster import ClusterScorer, open_scorer
-    from securecoderl_edge.scoring.references import check_problems
+    from securecoderl_edge.scoring.reference_solutions import check_problems
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
     if len({path.resolve() for path in wanted}) < len(wanted):
@@ -97,7 +97,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 def _reasons(problems: list[Problem], report: CheckReport, scorer: Scorer) -> list[str]:
     """Why the best solutions of the first problems fail a test, as lines."""
     from securecoderl_edge.scoring.explain import about_failure
-    from securecoderl_edge.scoring.references import patient
+    from securecoderl_edge.scoring.reference_solutions import patient
 
     of = {problem.id: problem for problem in problems}
     lines = []

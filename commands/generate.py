@@ -18,8 +18,8 @@ import click
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.generation.repair import answer_and_repair
-from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.problems.problem import Problem

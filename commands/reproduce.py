@@ -151,8 +151,8 @@ def table3(
         _say_cost(study, jobs)
         return
     from securecoderl_edge.evaluation.study.merging import take_finished
-    from securecoderl_edge.evaluation.study.record import study_record
-    from securecoderl_edge.evaluation.study.tables import study_tables
+    from securecoderl_edge.evaluation.study.study_record import study_record
+    from securecoderl_edge.evaluation.study.study_tables import study_tables
 
     if folders:
         take_finished(study, folders, jobs)
@@ -365,7 +365,7 @@ def _show(
     file: Path,
 ) -> None:
     """Save the record, and print it in the chosen format; ``wide`` has cells of two lines, for a terminal."""
-    from securecoderl_edge.commands.tables import show_tables
+    from securecoderl_edge.commands.terminal_tables import show_tables
     from securecoderl_edge.evaluation.tables import to_markdown
 
     document = json.dumps(record, indent=1, allow_nan=False)

@@ -110,8 +110,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
 
 def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.scoring.score import score_line
-    from securecoderl_edge.scoring.scorer import Item
-    from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
+    from securecoderl_edge.scoring.score_files import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
         raise UsageError("Missing arguments: give --problems and --completions, or FILE.")
@@ -130,8 +129,7 @@ def _score_many(config: ScoreConfig) -> None:
         if scores:
             say(f"{len(submissions) - len(missing)} of {len(submissions)} completions are already scored in {out}")
         with track(len(missing), "scoring", lines=False) as tracker:
-            items = (Item(each.problem, each.program, each.sample, config.extract) for each in missing)
-            for batch in scorer.in_batches(items):
+            for batch in scorer.in_batches(missing):
                 done = [score for score, _ in batch]
                 text = "".join(map(score_line, done))
                 if file is not None:

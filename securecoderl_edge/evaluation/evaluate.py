@@ -20,7 +20,7 @@ from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
 from securecoderl_edge.scoring.metrics import Row
-from securecoderl_edge.scoring.scorer import Item
+from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def evaluate(
                 for sample, completion in enumerate(completions):
                     program = extract_program(completion.text, about)
                     generation = {**_generation(completion), "prompt_cut": as_shown is not problem}
-                    collected.score(scorer, Item(problem, program, sample, extract), generation)
+                    collected.score(scorer, Submission(problem, program, sample, extract), generation)
             collected.collect()
     except BaseException:
         # Keep finished rows, whatever interrupted the evaluation.
@@ -196,16 +196,17 @@ class Collected:
         """Whether no sample of these problems is missing."""
         return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
-    def score(self, scorer: Scorer, item: Item, generation: Row) -> None:
+    def score(self, scorer: Scorer, submission: Submission, generation: Row) -> None:
         """Send a program to the sandbox, unless its row exists.
 
         Args:
             generation: the fields of its row that are not of the score.
         """
-        if (item.problem.id, item.sample) in self._rows:
+        if (submission.problem.id, submission.sample) in self._rows:
             return
-        generation = {**generation, "batch_hash": self._digests[item.problem.id]}
-        self._pending.append((generation, scorer.score_async(item.problem, item.program, item.sample, item.extract)))
+        generation = {**generation, "batch_hash": self._digests[submission.problem.id]}
+        future = scorer.score_async(submission.problem, submission.program, submission.sample, submission.extract)
+        self._pending.append((generation, future))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take, and log, rows that another process made."""

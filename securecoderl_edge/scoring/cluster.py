@@ -16,7 +16,7 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.scoring.score import Score, score_from_record
-from securecoderl_edge.scoring.scorer import Item, Scored, Scorer, analyzers_of
+from securecoderl_edge.scoring.scorer import Scored, Scorer, Submission, analyzers_of
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
 
 # About a second of a core: long against the time of a message, short against that of a lost worker.
@@ -79,7 +79,7 @@ class ClusterScorer:
         """As `Scorer.analyzers_of`; a node that has others ends with an error."""
         return analyzers_of(language, self._analyzers)
 
-    def in_batches(self, items: Iterable[Item]) -> Iterator[list[Scored]]:
+    def in_batches(self, items: Iterable[Submission]) -> Iterator[list[Scored]]:
         """As `Scorer.in_batches`.
 
         Raises:
@@ -87,7 +87,7 @@ class ClusterScorer:
                 analyzers.
         """
         work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self.worker_settings(), _CHUNK, ahead=2)
-        asked: deque[Item] = deque()
+        asked: deque[Submission] = deque()
 
         def jobs() -> Iterator[dict[str, Any]]:
             for item in items:
@@ -127,7 +127,7 @@ class ScoringWorker:
         Raises:
             SceError: a program is in C, and the analyzers here are not those of the machine that asks.
         """
-        items = [Item(**{**job, "problem": problem_from_record(job["problem"], sys.maxsize)}) for job in jobs]
+        items = [Submission(**{**job, "problem": problem_from_record(job["problem"], sys.maxsize)}) for job in jobs]
         if (
             any(item.problem.language == C.name for item in items)
             and self._scorer.analyzers_of(C.name) != self._versions
@@ -144,12 +144,12 @@ class ScoringWorker:
         self._scorer.close()
 
 
-def _job(item: Item) -> dict[str, Any]:
+def _job(item: Submission) -> dict[str, Any]:
     # A program never sees reference solutions, but the hash of its problem covers them.
     return vars(item) | {"problem": problem_to_record(item.problem)}
 
 
-def _is_of(score: Score, item: Item) -> bool:
+def _is_of(score: Score, item: Submission) -> bool:
     found = (score.id, score.sample, score.problem_hash)
     return found == (item.problem.id, item.sample, problem_digest(item.problem))
 

@@ -18,15 +18,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, ModelFailed
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.guard import Guard
-from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import parse, read_body
 from securecoderl_edge.serving.responses import Responder, event, model, models
-from securecoderl_edge.serving.scoring import ScoreService, parse_batch
+from securecoderl_edge.serving.score_service import ScoreService, parse_batch
+from securecoderl_edge.serving.serve_settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
 from securecoderl_edge.serving.service import Call, Service
-from securecoderl_edge.serving.settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
 
 T = TypeVar("T")
 

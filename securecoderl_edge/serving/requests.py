@@ -10,13 +10,13 @@ from typing import Any
 
 from securecoderl_edge.config import MAX_SEED
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.generation.requests import example_tests
+from securecoderl_edge.generation.inputs import example_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.records import ProblemError, problem_from_record
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.faults import Fault, invalid
-from securecoderl_edge.serving.settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
+from securecoderl_edge.serving.serve_settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
 
 _LARGEST = 1e6
 _ROLES = ("system", "developer", "user", "assistant")

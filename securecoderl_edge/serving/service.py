@@ -18,9 +18,9 @@ from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.client import Client
+from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, Engine, Unfit
 from securecoderl_edge.serving.faults import Fault, too_many
-from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import Bounds, Wanted
 
 

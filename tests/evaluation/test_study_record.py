@@ -17,17 +17,17 @@ from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.figures import save_figures
 from securecoderl_edge.evaluation.study.merging import take_finished
-from securecoderl_edge.evaluation.study.record import study_record, training_curves
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
 from securecoderl_edge.evaluation.study.steps import chains, preparations
-from securecoderl_edge.evaluation.study.table3 import table3
-from securecoderl_edge.evaluation.study.tables import (
+from securecoderl_edge.evaluation.study.study_record import study_record, training_curves
+from securecoderl_edge.evaluation.study.study_tables import (
     difference_table,
     gain_table,
     result_table,
     study_tables,
     transfer_difference_table,
 )
+from securecoderl_edge.evaluation.study.table3 import table3
 from securecoderl_edge.runs import DONE_FILE
 
 EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")

@@ -20,7 +20,7 @@ from securecoderl_edge.problems.starter.families.catalogue import FIRMWARE, GENE
 from securecoderl_edge.problems.starter.family import Family, is_held_out
 from securecoderl_edge.problems.starter.generate import build_problem, compositions, run_reference
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, FIRMWARE_BUDGET, load_split
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.training.pretrain import NO_SHARE, Pretraining, write_documents
 
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
@@ -130,8 +130,8 @@ def test_firmware_splits_are_those_problems_for_a_microcontroller(split: str, wh
 
 def test_references_are_within_the_budget_on_the_board(cortex_m3: None) -> None:
     problems = load_split("firmware")
-    sample = [(problem, problem.solutions[number % 2], 0) for number, problem in enumerate(problems[::4])]
-    assert {problem.tags[0] for problem, _, _ in sample} <= {family.name for family in FIRMWARE}
+    sample = [Submission(problem, problem.solutions[number % 2]) for number, problem in enumerate(problems[::4])]
+    assert {each.problem.tags[0] for each in sample} <= {family.name for family in FIRMWARE}
     with Scorer(1) as scorer:
         assert [score.id for score in scorer.score_all(sample) if score.reward < 1] == []
 

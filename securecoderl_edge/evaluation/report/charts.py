@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation.plot import fix_layout, plotting
-from securecoderl_edge.evaluation.report.history import History, Point, as_number
+from securecoderl_edge.evaluation.report.run_history import History, Point, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
 from securecoderl_edge.text import printable

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from securecoderl_edge import __version__
 from securecoderl_edge.evaluation.report.charts import CHARTS, draw_chart, draw_stages
-from securecoderl_edge.evaluation.report.history import History, PhaseCourse, Point, as_number, read_history
+from securecoderl_edge.evaluation.report.run_history import History, PhaseCourse, Point, as_number, read_history
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import ENVIRONMENT, Run
 from securecoderl_edge.scoring.reward import STAGE_NAMES
