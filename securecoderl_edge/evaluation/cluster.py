@@ -12,7 +12,6 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.bench import (
     BenchSettings,
-    batch_size,
     bench_batches,
     opened_log,
     with_budgets,
@@ -118,19 +117,9 @@ class BenchWorker:
         self._stack.close()
 
     def _evaluated(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        settings = self._settings
-        found = evaluate(
-            self._runtime,
-            [problem_from_record(each, sys.maxsize) for each in job["problems"]],
-            self._scorer,
-            settings.samples,
-            settings.sampling(),
-            batch=batch_size(settings),
-            format=self._format,
-            max_prompt_tokens=settings.max_prompt_tokens,
-            extract=settings.extract or "auto",
-            first=job["first"],
-        )
+        plan = replace(self._settings.plan(self._format), first=job["first"])
+        problems = [problem_from_record(each, sys.maxsize) for each in job["problems"]]
+        found = evaluate(self._runtime, problems, self._scorer, plan)
         return {"rows": list(found.rows), "usage": asdict(found.usage), "prompt_style": found.prompt_style}
 
 
