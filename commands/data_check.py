@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import engine_setting, options_from
+from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.records import MAX_TESTS, write_problems
 from securecoderl_edge.problems.sources import load_problems

@@ -204,7 +204,7 @@ def _problems(spec: ModelSpec, config: ExportConfig) -> list[Problem]:
 
 
 def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
-    from securecoderl_edge.commands.bench import calibrated
+    from securecoderl_edge.commands.measuring import calibrated
     from securecoderl_edge.commands.terminal_tables import show_quantization
     from securecoderl_edge.export.card import write_card
     from securecoderl_edge.export.quantization_report import measure_quantization

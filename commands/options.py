@@ -12,15 +12,12 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.files import PACKAGED
 from securecoderl_edge.runs import RUNS
-from securecoderl_edge.system.cluster import LOCAL
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
-ENGINE_HELP = "Machines to use: local, ray (the cluster of this machine) or ray://HOST:PORT."
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -67,11 +64,6 @@ def flags_of(config: Any) -> list[str]:
         else:
             words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     return words
-
-
-def engine_setting() -> Any:
-    """The setting for the machines that do the work."""
-    return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")
 
 
 def output_formats(**formats: str) -> Callable[[F], F]:

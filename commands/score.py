@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import engine_setting, options_from
+from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, PYTHON, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
