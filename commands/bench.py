@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
 from securecoderl_edge.commands.measuring import calibrated, measure_all, refuse_missing
-from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.commands.options import ModelName, gathered, options_from, output_formats
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.bench import (
     Bench,
@@ -35,6 +36,19 @@ from securecoderl_edge.text import escape_controls
 if TYPE_CHECKING:
     from securecoderl_edge.evaluation.evaluate import Evaluation
     from securecoderl_edge.problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class BenchFlags:
+    """Flags of `sce bench` that its rows do not depend on."""
+
+    engine: str
+    is_merging: bool
+    is_comparing: bool
+    output: str | None
+    plot: Path | None
+    out: Path | None
+    evalplus: Path | None
 
 
 @click.command()
@@ -62,17 +76,8 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Folder for the programs as EvalPlus reads them, one JSONL file per model (HumanEval and MBPP only).",
 )
-def bench(
-    models: tuple[str, ...],
-    config: BenchSettings,
-    engine: str,
-    is_merging: bool,
-    is_comparing: bool,
-    output: str | None,
-    plot: Path | None,
-    out: Path | None,
-    evalplus: Path | None,
-) -> None:
+@gathered(BenchFlags, "flags")
+def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
     MODEL is nano, nano-c, smollm2, smollm2-rl, or a run or one of its phases (runs/starter, starter:sft). It may also
@@ -90,17 +95,18 @@ def bench(
     """
     from securecoderl_edge.commands.terminal_tables import show_bench
 
+    plot, out, output = flags.plot, flags.out, flags.output
     if plot is not None:
         check_plot_path(plot)
         refuse_to_overwrite(plot, force=True)
-    if is_comparing and output == "csv" and out is None:
+    if flags.is_comparing and output == "csv" and out is None:
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
-    if is_merging:
-        if engine != LOCAL:
+    if flags.is_merging:
+        if flags.engine != LOCAL:
             raise UsageError("--merge joins files on this machine. Leave out --engine.")
-        found = _joined(models, config, is_comparing, out)
+        found = _joined(models, config, flags)
     else:
-        found = _evaluated(models, config, is_comparing, out, bool(evalplus), engine)
+        found = _evaluated(models, config, flags)
     summaries, comparisons, done = found.summaries, found.comparisons, list(found.done.values())
     document = json.dumps(found.record(), indent=1, allow_nan=False)
     if out is not None:
@@ -108,8 +114,8 @@ def bench(
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
         say(f"wrote the rows and bench.json to {out}" + ("" if is_new else ", over an earlier bench.json"))
-    if evalplus is not None:
-        _write_samples(evalplus, found.problems, done)
+    if flags.evalplus is not None:
+        _write_samples(flags.evalplus, found.problems, done)
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -124,20 +130,13 @@ def bench(
     refuse_missing(len(found.specs) - len(done), len(found.specs))
 
 
-def _evaluated(
-    models: Sequence[str],
-    config: BenchSettings,
-    is_comparing: bool,
-    out: Path | None,
-    is_for_evalplus: bool,
-    engine: str,
-) -> Bench:
+def _evaluated(models: Sequence[str], config: BenchSettings, flags: BenchFlags) -> Bench:
     from securecoderl_edge.scoring.scorer import Scorer
 
-    is_ray(engine)  # an unknown one is an error before anything else
-    if config.shard is not None and out is None:
+    is_ray(flags.engine)  # an unknown one is an error before anything else
+    if config.shard is not None and flags.out is None:
         raise UsageError("--shard needs --out DIR, another one for each shard: sce bench --merge reads them.")
-    specs, pairs = choose_models(models, is_comparing)
+    specs, pairs = choose_models(models, flags.is_comparing)
     if config.shard is not None and config.base_precision == "auto" and any(spec.kind == "hf" for spec in specs):
         raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
     check_runtime(specs, config, say)
@@ -145,19 +144,19 @@ def _evaluated(
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
     problems = bench_problems(config, say)
-    if is_for_evalplus:
+    if flags.evalplus is not None:
         data_set_of(problems)  # before anything is evaluated
     if config.shard is not None:
         count = sum(map(len, bench_batches(config, problems).values()))
         say(f"shard {config.shard}: {count} of {len(problems)} problems. sce bench --merge joins finished shards")
     warn_of_level(config.sandbox)
-    factor = calibrated(out)
+    factor = calibrated(flags.out)
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
-        done = measure_all(specs, problems, scorer, config, out, factor, engine)
+        done = measure_all(specs, problems, scorer, config, flags.out, factor, flags.engine)
     return Bench(specs, done, pairs, problems, config, factor)
 
 
-def _joined(folders: Sequence[str], config: BenchSettings, is_comparing: bool, out: Path | None) -> Bench:
+def _joined(folders: Sequence[str], config: BenchSettings, flags: BenchFlags) -> Bench:
     from securecoderl_edge.evaluation.shard_merging import merge
 
     if not folders:
@@ -165,7 +164,7 @@ def _joined(folders: Sequence[str], config: BenchSettings, is_comparing: bool, o
     given = [name for name, value in vars(config).items() if value != getattr(BenchSettings(), name)]
     if given:
         raise UsageError(f"--merge takes the settings of the shards. Leave out --{given[0].replace('_', '-')}.")
-    return merge(list(map(Path, folders)), is_comparing, out)
+    return merge(list(map(Path, folders)), flags.is_comparing, flags.out)
 
 
 def _write_samples(folder: Path, problems: list[Problem], evaluations: list[Evaluation]) -> None:

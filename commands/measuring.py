@@ -16,6 +16,7 @@ from securecoderl_edge.system.machine import busy_share, cpu_count
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress
+    from securecoderl_edge.export.run import ExportResult
     from securecoderl_edge.problems.problem import Problem
     from securecoderl_edge.runtimes.spec import ModelSpec
     from securecoderl_edge.scoring.scorer import Scorer
@@ -104,3 +105,20 @@ def _measure(
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
     say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")
     return evaluation
+
+
+def measure_exports(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
+    """Print the loss by quantization, and add it to the cards of the files."""
+    from securecoderl_edge.commands.terminal_tables import show_quantization
+    from securecoderl_edge.export.card import write_card
+    from securecoderl_edge.export.quantization_report import measure_quantization
+    from securecoderl_edge.scoring.scorer import Scorer
+
+    def tell(result: ExportResult) -> None:
+        say(f"{result.path.name}: evaluating {len(problems)} problems")
+
+    with Scorer(time_factor=calibrated()) as scorer:
+        report = measure_quantization(spec, results, problems, scorer, tell)
+    show_quantization(report)
+    for result in results:
+        write_card(result, spec, base, report.to_markdown())

@@ -85,6 +85,20 @@ def output_formats(**formats: str) -> Callable[[F], F]:
     return decorate
 
 
+def gathered(schema: type, name: str) -> Callable[[F], F]:
+    """Pass the parameters that are fields of ``schema`` as one; for the function itself, below all its options."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            values = {field.name: kwargs.pop(field.name) for field in dataclasses.fields(schema)}
+            return function(*args, **{name: schema(**values)}, **kwargs)
+
+        return typing.cast(F, wrapper)
+
+    return decorate
+
+
 class _CommaList(click.ParamType):  # type: ignore[type-arg]
     """A comma-separated list as a tuple of strings, each one of the allowed words."""
 
