@@ -17,8 +17,8 @@ from securecoderl_edge.commands.console import duration, say, track, warn_of_lev
 from securecoderl_edge.commands.generate_output import draft, show_answer
 from securecoderl_edge.commands.options import gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.generation.answers import answer_and_repair
 from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
-from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.problems.problem import Problem

@@ -67,7 +67,7 @@ def table3(
             data.print(step.command, soft_wrap=True)
         _say_cost(study, jobs)
         return
-    from securecoderl_edge.evaluation.study.merging import take_finished
+    from securecoderl_edge.evaluation.study.steps import take_finished
     from securecoderl_edge.evaluation.study.study_record import study_record
     from securecoderl_edge.evaluation.study.study_tables import study_tables
 

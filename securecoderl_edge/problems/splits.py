@@ -22,7 +22,7 @@ _LARGEST_SHARE = 0.05
 
 
 @dataclass(frozen=True)
-class Split:
+class ProblemSplit:
     """Positions of a list of problems, each in the order of the list; together all of them.
 
     Attributes:
@@ -51,7 +51,7 @@ class Leak:
         return {"id": self.id, "other_id": self.other_id, "similarity": round(self.similarity, 4)}
 
 
-def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags: Sequence[str] = ()) -> Split:
+def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags: Sequence[str] = ()) -> ProblemSplit:
     """Hold out ``evaluation`` problems for evaluation.
 
     Args:
@@ -76,7 +76,7 @@ def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags
     if not train:
         raise UsageError("the training split is empty: all other problems are near-duplicates; hold out fewer problems")
     withheld = tuple(place for group in drawn for place in groups[group] if place not in measured)
-    return Split(train, tuple(sorted(chosen)), tuple(sorted(withheld)), len(groups))
+    return ProblemSplit(train, tuple(sorted(chosen)), tuple(sorted(withheld)), len(groups))
 
 
 def find_leaks(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Leak]:

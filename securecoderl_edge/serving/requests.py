@@ -37,7 +37,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RequestLimits:
     """Limits and defaults of requests.
 
     Attributes:
@@ -102,7 +102,7 @@ def read_body(content: bytes) -> dict[str, Any]:
     return body
 
 
-def parse(body: Mapping[str, Any], bounds: Bounds, *, is_chat: bool) -> Wanted:
+def parse(body: Mapping[str, Any], bounds: RequestLimits, *, is_chat: bool) -> Wanted:
     """What a body of ``/v1/chat/completions``, or else of ``/v1/completions``, asks for.
 
     Raises:
@@ -147,7 +147,7 @@ def _check_names(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
         raise Fault(400, f"unknown field {name[:100]!r}; leave it out", param=name[:100], code="unknown_parameter")
 
 
-def _sampling(body: Mapping[str, Any], bounds: Bounds) -> Sampling:
+def _sampling(body: Mapping[str, Any], bounds: RequestLimits) -> Sampling:
     name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     usual = Sampling()
     try:

@@ -22,7 +22,7 @@ from securecoderl_edge.serving.app import App
 from securecoderl_edge.serving.connections import MOST_FILES, Connection
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Engine
-from securecoderl_edge.serving.requests import Bounds
+from securecoderl_edge.serving.requests import RequestLimits
 from securecoderl_edge.serving.score_service import ScoreService
 from securecoderl_edge.serving.serve_settings import ServeSettings
 from securecoderl_edge.serving.service import Service
@@ -143,7 +143,7 @@ class Server:
         self, model: ServedModel, settings: ServeSettings, metrics: Metrics, report: Callable[[str], None]
     ) -> Service:
         length = min(settings.context, model.runtime.context)
-        bounds = Bounds(
+        bounds = RequestLimits(
             model.name,
             min(settings.max_tokens, length - 1),
             settings.max_samples,

@@ -16,9 +16,8 @@ from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.figures import save_figures
-from securecoderl_edge.evaluation.study.merging import take_finished
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
-from securecoderl_edge.evaluation.study.steps import chains, preparations
+from securecoderl_edge.evaluation.study.steps import chains, preparations, take_finished
 from securecoderl_edge.evaluation.study.study_record import study_record, training_curves
 from securecoderl_edge.evaluation.study.study_tables import (
     difference_table,

@@ -18,7 +18,7 @@ from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.records import write_problems
-from securecoderl_edge.problems.splits import Split, find_leaks, split_problems
+from securecoderl_edge.problems.splits import ProblemSplit, find_leaks, split_problems
 
 WORDS = ["".join(random.Random(number).choices("abcdefghij", k=5)) for number in range(400)]
 
@@ -92,7 +92,7 @@ def test_the_draw_is_the_one_that_was_recorded() -> None:
     problems = [
         problem(str(number), f"Story number {chr(97 + number)} of {'xyz'[number % 3] * 3}") for number in range(12)
     ]
-    assert split_problems(problems, 4, seed=42) == Split((0, 1, 2, 7, 8, 9, 10, 11), (3, 4, 5, 6), (), 12)
+    assert split_problems(problems, 4, seed=42) == ProblemSplit((0, 1, 2, 7, 8, 9, 10, 11), (3, 4, 5, 6), (), 12)
 
 
 def test_the_draw_is_the_same_in_another_process_with_another_hash_seed(tmp_path: Path) -> None:
@@ -127,14 +127,14 @@ def test_a_group_of_a_large_part_of_the_problems_is_trained_on() -> None:
 
 def test_problems_with_a_tag_can_be_measured_on_instead() -> None:
     problems = [problem("a", story(1), "mine"), problem("b", paraphrase(story(1), 1)), problem("c", story(2))]
-    assert split_problems(problems, 100, 42, tags=["mine"]) == Split((2,), (0,), (1,), 2)
+    assert split_problems(problems, 100, 42, tags=["mine"]) == ProblemSplit((2,), (0,), (1,), 2)
     with pytest.raises(UsageError, match="unknown tag 'other'; choose from mine"):
         split_problems(problems, 100, 42, tags=["mine", "other"])
 
 
 def test_several_tags_hold_out_the_problems_with_any_of_them() -> None:
     problems = [problem(name, story(number), name) for number, name in enumerate("abc")]
-    assert split_problems(problems, 100, 42, tags=["c", "a"]) == Split((1,), (0, 2), (), 3)
+    assert split_problems(problems, 100, 42, tags=["c", "a"]) == ProblemSplit((1,), (0, 2), (), 3)
 
 
 def test_too_few_different_problems_are_an_error_that_counts_them() -> None:
