@@ -21,7 +21,7 @@ from record import publish
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
 from securecoderl_edge.prompts.styles import choose_format
-from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes.opening import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.scoring.intervals import Interval, paired_difference, rate_interval
 from securecoderl_edge.scoring.metrics import by_problem, passes_all_tests

@@ -23,7 +23,7 @@ from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.styles import choose_format
-from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.scoring.scorer import Scorer, Submission
@@ -40,7 +40,7 @@ def answers(model: str, problems: Sequence[Problem], scorer: Scorer) -> list[dic
     """The greedy answer of a model to each statement, with its verdict on the hidden tests."""
     spec = resolve_model(model)
     asked = [Problem(problem.id, problem.statement) for problem in problems]
-    with contextlib.closing(open_runtime(spec, threads=1)) as runtime:
+    with contextlib.closing(open_runtime(spec, RuntimeSettings("cpu", threads=1))) as runtime:
         style = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         # One by one, as a user asks: llama.cpp rounds differently in a batch.
         given = [answer(runtime, scorer, [each], 1, GREEDY, format=style)[0] for each in asked]

@@ -165,9 +165,9 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     from securecoderl_edge.problems.problem import Problem, Test
     from securecoderl_edge.training.memory import plan_memory
     from securecoderl_edge.training.update import ppo_update
-    from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
+    from securecoderl_edge.training.update.learner import Learner, Update, make_optimizer, make_value_head
     from securecoderl_edge.training.update.rollout import collect
-    from securecoderl_edge.training.update.sft_update import sft_update
+    from securecoderl_edge.training.update.supervised import sft_update
 
     settings = settings_for(precision, quick)
     compute = choose_compute(settings.device, precision, recompute=True)
@@ -203,10 +203,10 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         "device": device_name(), "base": precision, "products": str(compute.products),
         "before_gib": round(baseline, 3),
     }  # fmt: skip
-    peak = Peak()
+    settings, scorer, peak = replace(settings, seed=0), ConstantScorer(), Peak()
     if kind.startswith("rollout"):
         started = time.monotonic()
-        collect(learner, ConstantScorer(), problems, 1, ppo, 0, "rollout")  # type: ignore[arg-type]
+        collect(learner, scorer, problems, 1, ppo, 0, "rollout")  # type: ignore[arg-type]
         plan = planned("binary")
         facts |= {
             "sequences": count, "sampling_gib": round(peak.read(), 3),
@@ -218,7 +218,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         solution = torch.randint(10, size, (settings.sft.max_tokens - 1,), generator=generator).tolist()
         end = learner.tokenizer.eos_token_id
         learner.solution_tokens = lambda *_: [*solution, end]  # type: ignore[method-assign]
-        row = sft_update(learner, problems, settings.sft, 1, 0, ppo.micro_batch_tokens)
+        row, _ = sft_update(learner, Update(settings, "sft", problems, 1, scorer))  # type: ignore[arg-type]
         plan = planned("sft")
         facts |= {
             "sft_gib": round(peak.read(), 3),
@@ -228,7 +228,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         return facts
     with between_sampling_and_learning(ppo_update, peak, facts):
         row, _ = ppo_update.ppo_update(
-            learner, ConstantScorer(), problems, ppo, settings.reward, 1.0, "partial", 1, 0  # type: ignore[arg-type]
+            learner, Update(settings, "partial", problems, 1, scorer)  # type: ignore[arg-type]
         )  # fmt: skip
     plan = planned("partial")
     always = sum(plan.always.values())
@@ -251,7 +251,7 @@ def imported_gib() -> float:
         "from securecoderl_edge.models.files import base_folder; "
         "from securecoderl_edge.models.loading import load_base; "
         "from securecoderl_edge.models.tokenizer import read_tokenizer; read_tokenizer(base_folder('nano')); "
-        "import securecoderl_edge.training.update.ppo_update, securecoderl_edge.training.update.sft_update; "
+        "import securecoderl_edge.training.update.ppo_update, securecoderl_edge.training.update.supervised; "
         "add_adapters(load_base(base_folder('nano')), LoraSettings(), 0); print(gpu_fit_worker.Peak().now())"
     )
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

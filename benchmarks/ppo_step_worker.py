@@ -102,7 +102,7 @@ def smollm2_setup(updates: int) -> Setup:
     from securecoderl_edge.models.files import base_folder
     from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.training.recipe import resolve
-    from securecoderl_edge.training.workplace import training_format
+    from securecoderl_edge.training.resources import training_format
 
     settings = resolve("smollm2", (), {})
     base = base_folder(settings.model)
@@ -214,8 +214,8 @@ def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], N
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.models.device import Compute, compute_on_cpu
     from securecoderl_edge.models.loading import load_base
-    from securecoderl_edge.training.settings import RewardSettings
-    from securecoderl_edge.training.update.learner import Learner
+    from securecoderl_edge.training.settings import RewardSettings, TrainSettings
+    from securecoderl_edge.training.update.learner import Learner, Update
     from securecoderl_edge.training.update.ppo_update import ppo_update
 
     compute = compute_on_cpu("auto") if setup.auto else Compute("cpu", "fp32", torch.float32)
@@ -228,12 +228,11 @@ def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], N
     learner = Learner(model, tokenizer, compute, optimizer, decoder, format=setup.format)
     before = round(peak_rss_bytes() / 2**20, 1)
     scorer: Any = ChecksumScorer()
+    settings = TrainSettings(ppo=setup.ppo, reward=RewardSettings(unparsable="paper"), seed=0)
     clock, prompts, tokens = Clock(), 0, 0
     for step in range(1, updates + 2):
         clock.start()
-        metrics, sampled = ppo_update(
-            learner, scorer, setup.problems, setup.ppo, RewardSettings(unparsable="paper"), 1.0, "partial", step, 0
-        )
+        metrics, sampled = ppo_update(learner, Update(settings, "partial", setup.problems, step, scorer))
         clock.stop()
         if step == 1:
             warmed_up()
@@ -249,7 +248,7 @@ def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
     """CPU seconds of the parts of an update of ours, measured around its functions; indented ones are in others."""
     from securecoderl_edge.models import sampling
     from securecoderl_edge.models.decoder import Decoder
-    from securecoderl_edge.training.update import minibatches, ppo, ppo_update
+    from securecoderl_edge.training.update import minibatches, ppo_update, sequences
     from securecoderl_edge.training.update.learner import Learner
 
     parts: list[tuple[str, Any, str]] = [
@@ -261,7 +260,7 @@ def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
         ("forward passes", minibatches, "completion_log_probs"),
         ("backward passes", Learner, "backward"),
         ("optimizer", Learner, "step"),
-        ("  of all passes: output layer", ppo._ChunkedLogProbs, "forward"),
+        ("  of all passes: output layer", sequences._ChunkedLogProbs, "forward"),
     ]
     spent = dict.fromkeys([title for title, _, _ in parts], 0.0)
 
@@ -277,7 +276,7 @@ def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
 
     for title, owner, name in parts:
         wrapped = timed(getattr(owner, name), title)
-        setattr(owner, name, staticmethod(wrapped) if owner is ppo._ChunkedLogProbs else wrapped)
+        setattr(owner, name, staticmethod(wrapped) if owner is sequences._ChunkedLogProbs else wrapped)
     found = run_ours(setup, updates, "own", lambda: spent.update(dict.fromkeys(spent, 0.0)))
     return {name: round(seconds / updates, 3) for name, seconds in {**spent, "all": sum(found["cpu_seconds"])}.items()}
 

@@ -24,7 +24,7 @@ from typing import Any
 from record import publish
 
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.scoring.cluster import open_scorer
+from securecoderl_edge.scoring.cluster_scorer import open_scorer
 from securecoderl_edge.scoring.scorer import Submission
 
 WAYS = {"local": 0, "ray, 1 worker": 1, "ray, 2 workers": 2}

@@ -36,11 +36,11 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sampling import Sampler, sample
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
+from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel, quiet
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.workplace import training_format
+from securecoderl_edge.training.resources import training_format
 
 PROMPTS = 4
 TYPES = ("Q8_0", "F16", "BF16", "Q4_0")
@@ -124,7 +124,7 @@ def llama(file: Path, rollout: Rollout) -> Callable[[], int]:
     context = model.open_context(rollout.count, length, 1, False)
     sampling = Sampling(rollout.temperature, rollout.tokens)
     tasks = [
-        Task((place, number), prompt, sampling, (place, number))
+        GgufTask((place, number), prompt, sampling, (place, number))
         for place, prompt in enumerate(rollout.prompts)
         for number in range(rollout.samples)
     ]

@@ -22,7 +22,7 @@ from record import publish
 from securecoderl_edge.evaluation.tables import Table, to_markdown
 from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.datasets.importing import import_problems
-from securecoderl_edge.problems.datasets.records import read_records
+from securecoderl_edge.problems.datasets.record_files import read_records
 from securecoderl_edge.problems.datasets.secodeplt import programs_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Limits

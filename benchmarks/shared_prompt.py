@@ -23,12 +23,12 @@ from securecoderl_edge.models.device import choose_compute
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch, micro_batches
+from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, make_batch, micro_batches
 
 PROMPTS, SAMPLES = 8, 8
 
 
-def draw_batch(prompt_tokens: int, completion_tokens: int, *, shared: bool) -> Batch:
+def draw_batch(prompt_tokens: int, completion_tokens: int, *, shared: bool) -> TokenBatch:
     """`PROMPTS` x `SAMPLES` random sequences of lengths around the given ones, the same in both cases."""
     rng = random.Random(1)
     pairs = []
@@ -41,7 +41,7 @@ def draw_batch(prompt_tokens: int, completion_tokens: int, *, shared: bool) -> B
     return make_batch(pairs, 0, "cpu")
 
 
-def update_seconds(model: Any, batch: Batch, micro_tokens: int) -> float:
+def update_seconds(model: Any, batch: TokenBatch, micro_tokens: int) -> float:
     """CPU seconds of one forward and backward pass over the batch."""
     compute = choose_compute("cpu", "auto")
     started = time.process_time()

@@ -68,14 +68,8 @@ def mbpp(folder: Path) -> Study:
         return f"sft.steps={factor * LONG_SFT}"
 
     sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT-{LONG_SFT}", steps())
-    # References of the problems that the policy never solves, which are most of them.
-    relift = ("references.relift_batch_size=16", "references.relift_learning_rate=3e-4")
     # The first ones are run first: the paper's curriculum and the reward that it starts with.
-    variants = [
-        *(known[name] for name in ("cont", "simple")),
-        changed("relift", "simple", "PPO-simple, ReLIFT", *relift),
-        *(known[name] for name in ("rft", "fresh", "sched")),
-    ]
+    variants = [known[name] for name in ("cont", "simple", "rft", "fresh", "sched")]
     # After the variants above, the longer SFT had the best pass rate and PPO-simple the best syntax.
     late = changed("late", "simple", f"PPO-simple after SFT-{LONG_SFT}", steps())
     longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT-{2 * LONG_SFT}", steps(2))
@@ -89,7 +83,7 @@ def mbpp(folder: Path) -> Study:
         *(steps(), "binary.steps=80", "reward.unparsable=paper"),
     )
     plain = changed("cont-plain", "cont", "PPO-cont, constants rewarded", "reward.subtract_constant_baseline=false")
-    papers = [arm for arm in variants if arm.name not in ("mbpp-rft", "mbpp-relift")]
+    papers = [arm for arm in variants if arm.name != "mbpp-rft"]
     pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
     pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, known["cont"])]
     pairs += [(sft, flat), (longer, flat), (flat, known["simple"])]

@@ -40,7 +40,7 @@ HALF = Split("half", "starter:half-train", "starter:hard", NANO_HARD)
 
 
 def main_table(folder: Path) -> Study:
-    """The variants of `sce reproduce table3`, SFT of about equal time, and references inside RL.
+    """The variants of `sce reproduce table3`, and SFT of about equal time.
 
     All but SFT have 40 updates after the same SFT policy. 40 of RL, which sample 64 programs each, take about as long
     as 30 to 40 of SFT, which read 32 references each.
@@ -52,13 +52,7 @@ def main_table(folder: Path) -> Study:
         sft, simple, *others = (arm for arm in known.values() if arm.split == split)
         # Before the variants, which can then reuse the finished SFT.
         longer = _changed(sft, f"{split.name}-sft-190", "SFT, 190 updates", ("sft.steps=190",))
-        relift = ("references.relift_batch_size=16", "references.relift_learning_rate=1e-3")
-        variants = [
-            simple,
-            *others,
-            _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
-            _changed(simple, f"{split.name}-relift", "PPO-simple, ReLIFT", relift),
-        ]
+        variants = [simple, *others]
         arms += [sft, longer, *variants]
         papers = [arm for arm in variants if arm.name.removeprefix(f"{split.name}-") in PPO_VARIANTS]
         pairs += [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
@@ -137,8 +131,8 @@ def ablations(folder: Path) -> Study:
     pairs: list[tuple[str, str]] = []
     # The paper's curriculum where it has little to start from.
     methods = {
-        "eval": ("sft", "simple", "fresh", "hints", "relift"),
-        "hard": ("sft", "simple", "fresh", "cont", "sched", "hints", "relift"),
+        "eval": ("sft", "simple", "fresh"),
+        "hard": ("sft", "simple", "fresh", "cont", "sched"),
     }
     for split, names in methods.items():
         weak = [
@@ -197,7 +191,7 @@ def half(folder: Path) -> Study:
 def confirm(folder: Path) -> Study:
     """Some variants of table3 for `eval`, evaluated again: 8 programs per problem, another seed for each run."""
     main = main_table(folder)
-    names = [f"eval-{name}" for name in ("sft", "sft-190", "simple", "relift")]
+    names = [f"eval-{name}" for name in ("sft", "sft-190", "simple")]
     arms = tuple(arm for arm in main.arms if arm.name in names)
     pairs = tuple(pair for pair in main.comparisons if set(pair) <= set(names))
     return replace(main, name="confirm", arms=arms, samples=8, comparisons=pairs, own_draws=True)

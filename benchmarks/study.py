@@ -53,12 +53,16 @@ from securecoderl_edge.evaluation.study.study_record import study_record
 from securecoderl_edge.evaluation.study.study_tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 
+_SPLITS = ("eval", "hard", "weak-eval", "weak-hard")
 # Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
 REMOVED_ARMS = {
     "half-refill": "335ab42",
     "half-by-rate": "020c0b3",
     "hard-maxrl-32": "a18fbf1",
     "security-separate": "b67c9b8",
+    **dict.fromkeys(
+        (*(f"{split}-{name}" for split in _SPLITS for name in ("hints", "relift")), "mbpp-relift"), "a3d71ad"
+    ),
 }
 
 
@@ -99,7 +103,10 @@ def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, An
     """The record with the arms of `REMOVED_ARMS` that the earlier one in ``file`` has, and their comparisons."""
     if file is None or not file.is_file():
         return record
-    before = json.loads(file.read_text(encoding="utf-8"))
+    return _with_removed_arms(record, json.loads(file.read_text(encoding="utf-8")))
+
+
+def _with_removed_arms(record: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     arms = [*record["arms"], *(arm for arm in before["arms"] if arm["name"] in REMOVED_ARMS)]
     names = {arm["name"] for arm in arms}
     pairs = [*record["comparisons"]]
@@ -107,7 +114,13 @@ def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, An
         ends = {pair["first"], pair["second"]}
         if ends & REMOVED_ARMS.keys() and ends <= names:
             pairs.append(pair)
-    return {**record, "arms": arms, "comparisons": pairs}
+    parts = {
+        name: _with_removed_arms(part, before["subsets"][name])
+        for name, part in record.get("subsets", {}).items()
+        if name in before.get("subsets", {})
+    }
+    subsets = {"subsets": {**record["subsets"], **parts}} if parts else {}
+    return {**record, **subsets, "arms": arms, "comparisons": pairs}
 
 
 def key_figures(record: dict[str, Any]) -> dict[str, Any]:
@@ -170,9 +183,10 @@ def main() -> None:
         return
     if not arguments.record:
         run_study(study, arguments.jobs, say)
-    record = with_removed_arms(study_record(study, arguments.jobs), arguments.json)
+    record = study_record(study, arguments.jobs)
     if arguments.study == "mbpp":
         record = with_subsets(record, study, arguments.jobs)
+    record = with_removed_arms(record, arguments.json)
     for title, table in study_tables(record):
         sys.stdout.write(f"{title}\n\n{to_markdown(table)}\n")
     publish(record, arguments.json, shown=key_figures(record))

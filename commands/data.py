@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
+
 import click
 
-from securecoderl_edge.commands.data_check import check
-from securecoderl_edge.commands.data_import import import_
-from securecoderl_edge.commands.data_show import show, stats
-from securecoderl_edge.commands.data_split import leaks, split
+# The modules that define them: each is imported when it is called.
+_MODULES = {
+    "check": "data_check",
+    "import": "data_import",
+    "leaks": "data_split",
+    "show": "data_show",
+    "split": "data_split",
+    "stats": "data_show",
+}
 
 
-@click.group()
+class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in _MODULES:
+            return _load(name)
+        self.commands = {each: _load(each) for each in _MODULES}  # click suggests one of these
+        return None
+
+
+def _load(name: str) -> click.Command:
+    module = importlib.import_module(f"securecoderl_edge.commands.{_MODULES[name]}")
+    command: click.Command = getattr(module, "import_" if name == "import" else name)
+    return command
+
+
+@click.group(cls=_Group)
 def data() -> None:
     """Import, check, show, count and split problem files."""
-
-
-for _command in (import_, check, show, stats, split, leaks):
-    data.add_command(_command)

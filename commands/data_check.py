@@ -16,9 +16,10 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.problems.problem import Problem, with_few_tests
-from securecoderl_edge.problems.records import MAX_TESTS, write_problems
+from securecoderl_edge.problems.problem_file import MAX_TESTS, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
+from securecoderl_edge.system.cluster import is_ray
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     score.
     """
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scoring.cluster import ClusterScorer, open_scorer
+    from securecoderl_edge.scoring.cluster_scorer import open_scorer
     from securecoderl_edge.scoring.reference_solutions import check_problems
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
@@ -82,7 +83,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
         open_scorer(config.engine, config.workers, limits, sandbox=config.sandbox) as scorer,
     ):
         report = check_problems(problems, scorer, progress.update)
-        lines = [] if isinstance(scorer, ClusterScorer) else _reasons(problems, report, scorer)
+        lines = [] if is_ray(config.engine) else _reasons(problems, report, scorer)
     if config.json:
         click.echo(json.dumps(report.to_record()))
     _report(report, file, listed=not config.json)

@@ -29,7 +29,7 @@ from securecoderl_edge.problems.datasets.importing import (
 )
 from securecoderl_edge.problems.datasets.tally import Dropped
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.system.hub import download_dataset, is_hub_id

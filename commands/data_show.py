@@ -17,14 +17,14 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import problem_to_record
+from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.statistics import Spread, Stats
-    from securecoderl_edge.runtimes.reader import Reader
+    from securecoderl_edge.runtimes.opening import Reader
 
 _STYLE_HELP = "Prompt style. auto: the style of the model, or stdin without --model."
 _MOST_LISTED = 8
@@ -102,7 +102,7 @@ def stats(file: str, config: StatsConfig) -> None:
 def _reader(model: str | None, style: str) -> AbstractContextManager[Reader | None]:
     if model is None:
         return nullcontext()
-    from securecoderl_edge.runtimes.reader import open_reader
+    from securecoderl_edge.runtimes.opening import open_reader
     from securecoderl_edge.runtimes.spec import resolve_model
 
     return open_reader(resolve_model(model), style)

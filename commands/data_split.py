@@ -14,7 +14,7 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.text import escape_controls
 
@@ -52,7 +52,7 @@ def split(file: str, config: SplitConfig) -> None:
     The random choice depends only on the seed and the statements, not on the order of the file or on the machine.
     Near-duplicates never land in different files: those of evaluation problems are left out of both.
     """
-    from securecoderl_edge.problems.splits import split_problems
+    from securecoderl_edge.problems.train_eval_split import split_problems
 
     stem = Path(file.replace(":", "-")).name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     train_out = Path(config.train_out or f"{stem}-train.jsonl")
@@ -87,7 +87,7 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
 
     Each line has the two ids and their similarity. Exit code 1 if there are any.
     """
-    from securecoderl_edge.problems.splits import find_leaks
+    from securecoderl_edge.problems.train_eval_split import find_leaks
 
     if config.out is not None:
         refuse_to_overwrite(Path(config.out), config.force, file, other)

@@ -23,8 +23,7 @@ from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runtimes import note_on
-from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
+from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
     Runtime,

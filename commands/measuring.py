@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from securecoderl_edge.commands.console import duration, say, track
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, measure
-from securecoderl_edge.runtimes import note_on
+from securecoderl_edge.runtimes.opening import note_on
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.machine import busy_share, cpu_count
@@ -96,7 +96,7 @@ def _measure(
             progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
 
         if is_ray(engine):
-            from securecoderl_edge.evaluation.cluster import measure_on_cluster
+            from securecoderl_edge.evaluation.cluster_bench import measure_on_cluster
 
             evaluation = measure_on_cluster(engine, spec, problems, config, out, report, factor)
         else:

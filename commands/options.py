@@ -13,8 +13,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.files import PACKAGED
-from securecoderl_edge.runs import RUNS
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
@@ -123,6 +121,9 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
     name = "MODEL"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from securecoderl_edge.models.files import PACKAGED
+        from securecoderl_edge.runs import RUNS
+
         names = [*PACKAGED, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*found, CompletionItem(incomplete, type="file")]

@@ -91,7 +91,7 @@ def table3(
 
 
 def _train_on_cluster(study: Study, config: Table3Settings, overrides: tuple[str, ...], jobs: int) -> None:
-    from securecoderl_edge.evaluation.study.cluster import train_seeds
+    from securecoderl_edge.evaluation.study.cluster_seeds import train_seeds
 
     # A node with other cores would choose another number of threads, and its results would be those of another study.
     words = flags_of(replace(config, out=None, engine=LOCAL, threads=study.threads))

@@ -13,7 +13,7 @@ import click
 from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
 
 if TYPE_CHECKING:

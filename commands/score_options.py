@@ -19,7 +19,6 @@ from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.scorer import Scorer
 
 
@@ -73,9 +72,9 @@ class ScoreConfig:
         return Limits(self.cpu_seconds, self.wall_seconds, self.memory_mib)
 
 
-def opened_scorer(config: ScoreConfig) -> ClusterScorer | Scorer:
+def opened_scorer(config: ScoreConfig) -> Scorer:
     """The scorer; warns of weak isolation."""
-    from securecoderl_edge.scoring.cluster import open_scorer
+    from securecoderl_edge.scoring.cluster_scorer import open_scorer
 
     warn_of_level(config.sandbox)
     return open_scorer(

@@ -14,8 +14,7 @@ import click
 from securecoderl_edge.commands.console import say, warn_of_level
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.errors import UsageError, needs
-from securecoderl_edge.runtimes import DEFAULT_PARALLEL, note_on
-from securecoderl_edge.runtimes.opening import check_runtime, opened
+from securecoderl_edge.runtimes.opening import DEFAULT_PARALLEL, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS

@@ -19,8 +19,7 @@ from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
 from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
 from securecoderl_edge.system.processes import on_ending_signals
-from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, resolve
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, phase_steps, resolve
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings, TrainSettings, cap_steps
 
 if TYPE_CHECKING:
@@ -143,10 +142,8 @@ def _describe(row: dict[str, Any]) -> str:
         tests = f"  all tests {row['all_tests_rate']:.0%}" if "all_tests_rate" in row else ""
         return f"{place}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
     kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
-    # Missing if every prompt had a hint.
-    syntax, tests = (f"{row[name]:.0%}" if name in row else "-" for name in ("syntax_rate", "all_tests_rate"))
-    hints = f"  hints {share:.0%}" if (share := row.get("hints/share_of_prompts")) is not None else ""
-    return f"{place}  reward {row['objective/reward']:.3f}  syntax {syntax}  all tests {tests}  KL {kl}{hints}"
+    rates = f"syntax {row['syntax_rate']:.0%}  all tests {row['all_tests_rate']:.0%}"
+    return f"{place}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
 
 
 class _Interrupt:

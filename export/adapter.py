@@ -11,7 +11,7 @@ from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.merge import check_fit, read_adapter
 from securecoderl_edge.models.adapters import read_lora_config
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.models.gguf_layout import arranged, gguf_package, tensor_names
+from securecoderl_edge.models.gguf.layout import arranged, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 
 

@@ -47,7 +47,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class AgreementBounds:
     """Bounds that a file must meet: at most these differences, at least this top-1 agreement."""
 
     max_abs_difference: float
@@ -79,17 +79,17 @@ class Trace:
 # quantized types are wide because small random models, whose distributions are nearly flat, must pass too. Conversion
 # errors are caught earlier, by the bounds of the float file that is quantized: there, a missing permutation gives a
 # top-1 agreement of 0.27, and a wrong theta 0.73.
-_FOUR_BITS, _FIVE_BITS, _SIX_BITS = Bounds(50.0, 0.6, 0.15), Bounds(30.0, 0.2, 0.4), Bounds(20.0, 0.08, 0.55)
+_FOUR_BITS, _FIVE_BITS = AgreementBounds(50.0, 0.6, 0.15), AgreementBounds(30.0, 0.2, 0.4)
 BOUNDS = {
-    "f32": Bounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
+    "f32": AgreementBounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
     # llama.cpp takes GELU from a table in f16, whatever the type of the weights.
-    "f32 with GELU": Bounds(0.05, 1e-5, 0.99),
-    "f16": Bounds(0.5, 1e-3, 0.95),
-    "bf16": Bounds(2.0, 0.01, 0.90),
-    "q8_0": Bounds(5.0, 0.02, 0.80),
-    "int8": Bounds(5.0, 0.03, 0.75),
+    "f32 with GELU": AgreementBounds(0.05, 1e-5, 0.99),
+    "f16": AgreementBounds(0.5, 1e-3, 0.95),
+    "bf16": AgreementBounds(2.0, 0.01, 0.90),
+    "q8_0": AgreementBounds(5.0, 0.02, 0.80),
+    "int8": AgreementBounds(5.0, 0.03, 0.75),
     "int4": _FOUR_BITS,
-    "q6_k": _SIX_BITS,
+    "q6_k": AgreementBounds(20.0, 0.08, 0.55),
     "q5_0": _FIVE_BITS,
     "q5_k_s": _FIVE_BITS,
     "q5_k_m": _FIVE_BITS,
@@ -98,7 +98,7 @@ BOUNDS = {
     "q4_k_m": _FOUR_BITS,
     "iq4_nl": _FOUR_BITS,
     "iq4_xs": _FOUR_BITS,
-    "q3_k_m": Bounds(80.0, 1.5, 0.05),
+    "q3_k_m": AgreementBounds(80.0, 1.5, 0.05),
 }
 
 

@@ -22,7 +22,7 @@ from securecoderl_edge.export.manifest import (
 from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.models.files import gguf_file
-from securecoderl_edge.models.from_gguf import gguf_source
+from securecoderl_edge.models.gguf.folder import gguf_source
 from securecoderl_edge.prompts.styles import (
     INSTRUCTION_HEADING,
     PROBLEM_HEADING,

@@ -10,8 +10,8 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.manifest import CARD, AdapterManifest, GgufManifest, Manifest, OnnxManifest, read_manifest
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
-from securecoderl_edge.models.gguf_header import GgufHeader, read_header
-from securecoderl_edge.models.gguf_layout import gguf_package
+from securecoderl_edge.models.gguf.header import GgufHeader, read_header
+from securecoderl_edge.models.gguf.layout import gguf_package
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL

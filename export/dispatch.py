@@ -13,7 +13,7 @@ from securecoderl_edge.export.onnx import BITS, PORTABLE_TYPES
 from securecoderl_edge.export.paths import check_name
 from securecoderl_edge.export.run import QUANTS, ExportResult, export_adapter, export_gguf, export_onnx
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.runs import latest_run, only_unfinished

@@ -13,8 +13,8 @@ from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.architecture import Architecture, read_architecture
-from securecoderl_edge.models.gguf_header import ROPE_DIVISORS
-from securecoderl_edge.models.gguf_layout import arranged, gguf_context, gguf_package, tensor_names
+from securecoderl_edge.models.gguf.header import ROPE_DIVISORS
+from securecoderl_edge.models.gguf.layout import arranged, gguf_context, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALIZER_KEY
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import EXPORTED_ROPE_TYPES, Architecture, read_architecture
 from securecoderl_edge.models.families import GELU, QKV
-from securecoderl_edge.models.gguf_layout import llama_cpp_attention_scale
+from securecoderl_edge.models.gguf.layout import llama_cpp_attention_scale
 
 # Families for which it reads these from the file; for others they are fixed.
 _READS_ALL_BIASES = _READS_DIVISORS = ("llama", "granite")

@@ -31,7 +31,7 @@ from securecoderl_edge.export.paths import check_output_file, check_output_folde
 from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
 from securecoderl_edge.system.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically
@@ -68,14 +68,14 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
         raise UsageError(f"unknown quantization {quant!r}; choose from {', '.join(QUANTS)}")
     _require_packages()
     check_output_file(out, workbench.base, workbench.adapter)
-    source = _Source.of(workbench, quant)
-    if earlier := _find_earlier(out, GgufManifest, source, force, lambda _: _has_pre_tokenizer(out, workbench)):
+    identity = _ExportIdentity.of(workbench, quant)
+    if earlier := _find_earlier(out, GgufManifest, identity, force, lambda _: _has_pre_tokenizer(out, workbench)):
         return ExportResult(out, earlier, reused=True)
     with _written_for(out) as temporary:
         summary = workbench.write(quant, temporary, out)
         workbench.log("verifying against the original ...")
         agreement = _verified(workbench, temporary, quant)
-        manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
+        manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **identity.described(agreement))
         _write_manifest(manifest, out, temporary)
     if quant in ("f16", "f32"):
         workbench.use_float_file(out, summary)
@@ -96,8 +96,8 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         raise UsageError(f"{base.name} is a base model without an adapter. Export a training run or an adapter folder.")
     _require_packages()
     check_output_file(out, base, adapter)
-    source = _Source.of(workbench, quant)
-    if earlier := _find_earlier(out, AdapterManifest, source, force):
+    identity = _ExportIdentity.of(workbench, quant)
+    if earlier := _find_earlier(out, AdapterManifest, identity, force):
         return ExportResult(out, earlier, reused=True)
     with _written_for(out) as temporary:
         workbench.log("writing the adapter ...")
@@ -107,7 +107,7 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         bounds = wider(quant, base_quant)
         agreement = _verified(workbench, base_file, bounds, temporary)
         facts = {**_facts_of(temporary, out), **asdict(summary), "bounds": bounds}
-        manifest = AdapterManifest(**facts, **source.described(agreement))
+        manifest = AdapterManifest(**facts, **identity.described(agreement))
         _write_manifest(manifest, out, temporary)
     return ExportResult(out, manifest, reused=False)
 
@@ -124,8 +124,8 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
     base, adapter = workbench.base, workbench.adapter
     _require_packages(("onnx", "onnxruntime"), "onnx")
     check_output_folder(out, base, adapter, {MODEL, DATA}, "an ONNX folder")
-    source = _Source.of(workbench, quant)
-    earlier = _find_earlier(out, OnnxManifest, source, force, lambda manifest: manifest.portable == portable)
+    identity = _ExportIdentity.of(workbench, quant)
+    earlier = _find_earlier(out, OnnxManifest, identity, force, lambda manifest: manifest.portable == portable)
     if earlier:
         return ExportResult(out, earlier, reused=True)
     with _written_for(out, is_folder=True) as temporary:
@@ -140,7 +140,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
             bytes=sum((temporary / name).stat().st_size for name in (MODEL, DATA)),
             portable=portable,
             **asdict(summary),
-            **source.described(agreement),
+            **identity.described(agreement),
         )
         _write_manifest(manifest, temporary)
     return ExportResult(out, manifest, reused=False)
@@ -164,7 +164,7 @@ def export_merged(
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ExportIdentity:
     """Identity of an export: two with the same sources, type and prompt style are the same export."""
 
     sources: dict[str, str]
@@ -172,7 +172,7 @@ class _Source:
     prompt_style: str | None
 
     @classmethod
-    def of(cls, workbench: Workbench, quant: str) -> _Source:
+    def of(cls, workbench: Workbench, quant: str) -> _ExportIdentity:
         return cls(hash_sources(workbench.base, workbench.adapter), quant, workbench.prompt_style)
 
     def described(self, agreement: Agreement) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class _Source:
         return {**vars(self), **own}
 
     def is_that_of(self, manifest: Manifest) -> bool:
-        found = (manifest.format_version, _Source(manifest.sources, manifest.quant, manifest.prompt_style))
+        found = (manifest.format_version, _ExportIdentity(manifest.sources, manifest.quant, manifest.prompt_style))
         return found == (FORMAT_VERSION, self)
 
 
@@ -220,7 +220,11 @@ def _verified(workbench: Workbench, file: Path, quant: str, adapter: Path | None
 
 
 def _find_earlier(
-    out: Path, kind: type[M], source: _Source, force: bool, is_alike: Callable[[M], bool] = lambda manifest: True
+    out: Path,
+    kind: type[M],
+    identity: _ExportIdentity,
+    force: bool,
+    is_alike: Callable[[M], bool] = lambda manifest: True,
 ) -> M | None:
     """Find the manifest of ``out`` if it is this same export, complete.
 
@@ -233,7 +237,7 @@ def _find_earlier(
         manifest, _ = check_content(out)
     except SceError:
         manifest = None
-    if isinstance(manifest, kind) and source.is_that_of(manifest) and is_alike(manifest):
+    if isinstance(manifest, kind) and identity.is_that_of(manifest) and is_alike(manifest):
         return manifest
     if not force:
         raise UsageError(f"{out} exists and is another export. Replace it with --force, or choose another --out.")

@@ -11,7 +11,7 @@ from typing import Any
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.models.gguf_layout import gguf_context
+from securecoderl_edge.models.gguf.layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import serve_once
@@ -55,7 +55,7 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
     model = OnnxModel(folder, cpu_count())
 
     def logits_of(tokens: list[int]) -> Array:
-        return model.open_batch(1, len(tokens)).prefill([tokens])[0]
+        return model.open_sequences(1, len(tokens)).prefill([tokens])[0]
 
     return compare(read_reference(reference), logits_of, len(texts), equal)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.gguf_vocabulary import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED
-from securecoderl_edge.models.pre_tokenizers import ignores_merges, name_of
+from securecoderl_edge.models.gguf.pre_tokenizers import ignores_merges, name_of
+from securecoderl_edge.models.gguf.tokenizer_files import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer, special_tokens
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.system.files import read_json

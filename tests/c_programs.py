@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from securecoderl_edge.problems.problem import same_output
+
 _FLAGS = (
     *("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -83,3 +85,14 @@ def outputs(folder: Path, programs: Sequence[str], inputs: Sequence[Sequence[str
         [(folder / f"{number}-{place}.out").read_text() for place in range(len(given))]
         for number, given in enumerate(inputs)
     ]
+
+
+def check(
+    folder: Path, programs: Sequence[str], inputs: Sequence[Sequence[str]], expected: Sequence[Sequence[str]]
+) -> None:
+    """Assert that each program prints what is expected for each of its inputs."""
+    for program, texts, wanted, found in zip(
+        programs, inputs, expected, outputs(folder, programs, inputs), strict=True
+    ):
+        for text, output, actual in zip(texts, wanted, found, strict=True):
+            assert same_output(actual, output), f"{program}\nprints {actual!r}, not {output!r}, for {text!r}"

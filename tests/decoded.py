@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.sampling import Sampled, Sampler, sample
+from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.runtimes.hf_batch import HfBatch
-from securecoderl_edge.runtimes.protocol import Sampling, Task
-from securecoderl_edge.runtimes.text_writer import Draft, TextWriter, TokenText
+from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
+from securecoderl_edge.runtimes.text_writer import PartialCompletion, TextWriter, TokenText
 
 PROMPTS = [[5, 6, 7, 8, 9], [11, 12], [13, 14, 15, 16, 17, 18, 19, 20]]
 
 
-def sampled(decoder: Decoder, parallel: int | None = None) -> list[Sampled]:
+def sampled(decoder: Decoder, parallel: int | None = None) -> list[TokenCompletion]:
     """Of which some end early, some outlive several enlargements of the cache; with ``parallel``, some wait."""
     length = 3 * CACHE_GROWTH
     uniforms = torch.rand(4 * len(PROMPTS), length, generator=torch.Generator().manual_seed(1))
@@ -30,9 +30,9 @@ def sampled(decoder: Decoder, parallel: int | None = None) -> list[Sampled]:
 def served(decoder: Decoder) -> tuple[dict[int, tuple[int, ...]], int]:
     """Tokens of tasks of several settings that join one after the other, and the number of steps."""
 
-    def write(task: Task, show: Any) -> Draft:
+    def write(task: DecodingTask, show: Any) -> PartialCompletion:
         pieces = TokenText(lambda ids: " ".join(map(str, ids)), {})
-        return Draft(task.sampling, lambda token: False, pieces, TextWriter(show=show))
+        return PartialCompletion(task.sampling, lambda token: False, pieces, TextWriter(show=show))
 
     decoder.refresh()
     settings = [
@@ -41,7 +41,7 @@ def served(decoder: Decoder) -> tuple[dict[int, tuple[int, ...]], int]:
         Sampling(1.0, 20, seed=2, top_k=5),
         Sampling(0.8, 7, top_p=0.9),
     ]
-    tasks = [Task(key, str(key % 3), sampling) for key, sampling in enumerate(settings)]
+    tasks = [DecodingTask(key, str(key % 3), sampling) for key, sampling in enumerate(settings)]
     batch, found, steps = HfBatch(decoder, 3, lambda task: PROMPTS[int(task.prompt)], write), {}, 0
     while len(found) < len(tasks):
         if steps < len(tasks):

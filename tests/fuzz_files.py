@@ -82,7 +82,7 @@ class WayIn:
 
 
 def make_problems(folder: Path) -> list[Path]:
-    from securecoderl_edge.problems.records import problem_to_record
+    from securecoderl_edge.problems.problem_file import problem_to_record
     from securecoderl_edge.problems.sources import load_problems
 
     records = [problem_to_record(each) for name in ("starter:eval", "starter:c-eval", "mbpp:test", "starter:firmware")
@@ -186,7 +186,7 @@ def read_run(folder: Path) -> None:
 
 def read_gguf(folder: Path) -> None:
     from securecoderl_edge.export.manifest import read_manifest
-    from securecoderl_edge.models.gguf_header import header_strings, is_adapter
+    from securecoderl_edge.models.gguf.header import header_strings, is_adapter
 
     path = folder / "model.gguf"
     for read in (is_adapter, header_strings, read_manifest):

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import problem_from_record, problem_to_record
+from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.sandbox import Limits, worker
 from securecoderl_edge.sandbox.inside.messages import receive, send
-from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
+from securecoderl_edge.sandbox.jobs import BoxLost, SandboxJob, WorkerLost
 from securecoderl_edge.scoring.explain import explain
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.score_files import read_scores, read_submissions
@@ -146,7 +146,7 @@ REPLIES = st.sampled_from(
 @given(st.lists(REPLIES | TEXTS.filter(bool), max_size=5))
 def whatever_a_box_says_is_a_result_or_a_lost_worker(replies: list[str]) -> None:
     ours, theirs = socket.socketpair()
-    spoken_to = worker.Worker.__new__(worker.Worker)
+    spoken_to = worker.SandboxWorker.__new__(worker.SandboxWorker)
     spoken_to.programs, spoken_to._socket = 0, ours
 
     def answer() -> None:
@@ -158,7 +158,7 @@ def whatever_a_box_says_is_a_result_or_a_lost_worker(replies: list[str]) -> None
         thread = threading.Thread(target=answer)
         thread.start()
         try:
-            run = spoken_to.run(Job("pass", ["1"]), LIMITS)
+            run = spoken_to.run(SandboxJob("pass", ["1"]), LIMITS)
             assert len(run.executions) == run.parses
         except (WorkerLost, BoxLost):
             pass

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool
+from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxJob, SandboxPool
 
 
 def execute(sandbox: SandboxPool, program: str, stdin: str = "", limits: Limits | None = None) -> Execution:
@@ -37,7 +37,7 @@ def descendants(pid: int) -> list[int]:
     return children + [each for child in children for each in descendants(child)]
 
 
-def run_all(pool: SandboxPool, jobs: Sequence[Job]) -> list[ProgramRun]:
+def run_all(pool: SandboxPool, jobs: Sequence[SandboxJob]) -> list[ProgramRun]:
     """Run jobs from as many threads as the pool has workers; results are in the order of the jobs."""
     with ThreadPoolExecutor(pool.workers) as threads:
         return list(
@@ -45,13 +45,13 @@ def run_all(pool: SandboxPool, jobs: Sequence[Job]) -> list[ProgramRun]:
         )
 
 
-def _run(pool: SandboxPool, job: Job) -> ProgramRun:
+def _run(pool: SandboxPool, job: SandboxJob) -> ProgramRun:
     return pool.run(job.program, job.stdins, calls=job.calls, language=job.language)
 
 
 def main() -> None:
     """Run all programs with two workers and tell what is left of them."""
-    jobs = [Job(program, [stdin], language=sys.argv[2]) for program, stdin in json.load(sys.stdin)]
+    jobs = [SandboxJob(program, [stdin], language=sys.argv[2]) for program, stdin in json.load(sys.stdin)]
     runs: list[list[Any]] = []
     # Sanitized programs start slowly on a busy machine, and fill memory slowly.
     limits = Limits(2, 4) if sys.argv[2] == "python" else Limits(2, 12, memory_mib=256)

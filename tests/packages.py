@@ -77,6 +77,7 @@ def check_content(wheel: Path) -> None:
         "problems/benchmarks/mbpp.jsonl.gz",
         "problems/benchmarks/README.md",
         "problems/benchmarks/HUMANEVAL-LICENSE.txt",
+        "problems/starter/plain-train.jsonl.gz",
     ]
     missing = [name for name in needed if f"securecoderl_edge/{name}" not in names]
     foreign = [name for name in names if not name.startswith("securecoderl_edge")]
@@ -129,7 +130,7 @@ def size_mb(folder: Path) -> float:
 def prepare(files: Path) -> None:
     """What the extras' commands read: problems, an exported model for each runtime."""
     from securecoderl_edge import api
-    from securecoderl_edge.problems.records import write_problems
+    from securecoderl_edge.problems.problem_file import write_problems
 
     write_problems(files / "problems.jsonl", api.load_problems("starter:eval")[:5])
     for words in (("nano", "--quant", "q8_0"), ("nano", "--format", "onnx", "--quant", "int8")):

@@ -92,11 +92,10 @@ ROWS = {
 }
 # They decide where and how fast a run computes, or belong to a part that it does not have.
 WITHOUT_EFFECT = {
-    "checkpoint_every", "device", "gradient_checkpointing", "memory_gib", "ppo.discount", "ppo.gae_lambda",
-    "ppo.micro_batch_tokens", "ppo.rollout_sequences", "ppo.value_learning_rate",
+    "checkpoint_every", "device", "gradient_checkpointing", "memory_gib",
+    "ppo.micro_batch_tokens", "ppo.rollout_sequences",
     "readiness_problems", "reward.analyzers", "reward.sandbox",
-    "references.hints", "references.relift_batch_size",
-    "rft.per_problem", "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
+    "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
     "scheduled.steps", "selection.samples",
 }  # fmt: skip
 

@@ -41,7 +41,7 @@ NAME = "pretend"
 ALLOWED_READS = {
     "models/weights.py:_put": "whether float16 holds the values: once a tensor, while a model is loaded",
     "models/sampling.py:_prefill": "once for prompts that are computed together, so that their time is measured",
-    "models/sampling.py:Completions.draw": "the tokens that a step has drawn: once a step",
+    "models/sampling.py:PartialCompletions.draw": "the tokens that a step has drawn: once a step",
     "runtimes/hf_batch.py:HfBatch._draw": "the tokens that a step has drawn: once a step",
     "training/update/learner.py:Learner.step": "whether loss and gradient are finite: once an optimizer step",
     "training/update/learner.py:precision_metrics": "the scale of the loss in float16: once an update",

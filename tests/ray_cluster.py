@@ -20,6 +20,7 @@ from typing import Any
 from places import ROOT
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.system.cluster import Run
 
 _MARK = "SCE_TEST_CLUSTER"
 
@@ -32,12 +33,12 @@ class Cluster:
     mark: str
 
     def workers(self) -> list[int]:
-        """Process ids of the workers of `run_jobs`."""
+        """Process ids of the workers of `map_on_cluster`."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 is_ours = f"{_MARK}={self.mark}".encode() in (folder / "environ").read_bytes()
-                if is_ours and (folder / "cmdline").read_bytes().startswith(b"ray::Worker"):
+                if is_ours and (folder / "cmdline").read_bytes().startswith(b"ray::ClusterWorker"):
                     found.append(int(folder.name))
         return found
 
@@ -98,15 +99,13 @@ def wait_until(is_true: Any, what: object, seconds: float = 90) -> None:
         time.sleep(0.05)
 
 
-class Doubling:
+@contextmanager
+def doubling(settings: dict[str, Any], cores: int) -> Iterator[Run]:
     """Doubles numbers. A job can ask for a pause, or for the end of its worker."""
+    if "refuse" in settings:
+        raise SceError(settings["refuse"])
 
-    def __init__(self, settings: dict[str, Any], cores: int) -> None:
-        if "refuse" in settings:
-            raise SceError(settings["refuse"])
-
-    def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A result for each job."""
+    def run(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for job in jobs:
             time.sleep(job.get("seconds", 0))
             marker = Path(job.get("dies", "/"))
@@ -117,5 +116,4 @@ class Doubling:
                 raise SceError(job["fails"])
         return [{"double": 2 * job["number"], "worker": os.getpid()} for job in jobs]
 
-    def close(self) -> None:
-        """Nothing is held."""
+    yield run

@@ -14,7 +14,7 @@ from fake_runtime import FakeRuntime
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Completion, Progress, Task
+from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.score_service import ScoreService
 from securecoderl_edge.serving.serve_settings import ServeSettings
@@ -24,28 +24,28 @@ KEY = "a key of the tests".replace(" ", "-")
 CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/score"
 
 
-def echo(task: Task) -> str:
+def echo(task: DecodingTask) -> str:
     """A program that prints its prompt, seed and sample: it tells which request it is the answer to."""
     return f"print({[task.prompt, task.sampling.seed, task.sample]!r})\n"
 
 
 class EchoBatch:
-    """Implements `protocol.Batch`: three characters per task and step."""
+    """Implements `protocol.DecodingBatch`: three characters per task and step."""
 
     def __init__(self, runtime: EchoRuntime, rows: int) -> None:
         self._runtime, self.rows = runtime, rows
-        self.tasks: dict[int, tuple[Task, str, int]] = {}
+        self.tasks: dict[int, tuple[DecodingTask, str, int]] = {}
         self.most = 0
         self.is_closed = False
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[DecodingTask]) -> None:
         for task in tasks:
             assert task.key not in self.tasks
             self.tasks[task.key] = task, self._runtime.write_task(task), 0
         assert len(self.tasks) <= self.rows
         self.most = max(self.most, len(self.tasks))
 
-    def step(self) -> list[Progress]:
+    def step(self) -> list[DecodingProgress]:
         assert self._runtime.may_step.wait(30)
         self._runtime.before_step()
         news = []
@@ -59,7 +59,7 @@ class EchoBatch:
                 del self.tasks[key]
             else:
                 self.tasks[key] = task, text, end
-            news.append(Progress(key, text[place:end], done))
+            news.append(DecodingProgress(key, text[place:end], done))
         return news
 
     def drop(self, keys: Collection[int]) -> None:
@@ -75,7 +75,7 @@ class EchoRuntime(FakeRuntime):
 
     context = 4000
 
-    def __init__(self, write: Callable[[Task], str] = echo) -> None:
+    def __init__(self, write: Callable[[DecodingTask], str] = echo) -> None:
         super().__init__()
         self.write_task = write
         self.may_step = threading.Event()

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.training.recipe import resolve

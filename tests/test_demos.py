@@ -9,7 +9,7 @@ import pytest
 from places import ROOT
 
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.splits import find_leaks
+from securecoderl_edge.problems.train_eval_split import find_leaks
 from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.files import read_json
 

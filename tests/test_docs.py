@@ -16,8 +16,8 @@ from places import ROOT
 
 from securecoderl_edge.config import to_table
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.splits import SPLITS
+from securecoderl_edge.problems.train_eval_split import find_leaks
 from securecoderl_edge.training.recipe import resolve
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))

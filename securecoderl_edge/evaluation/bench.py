@@ -27,14 +27,13 @@ from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_
 from securecoderl_edge.languages.language import C
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import MAX_TESTS
+from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runs import Budget
-from securecoderl_edge.runtimes import precision_of
-from securecoderl_edge.runtimes.opening import RuntimeSettings, opened
-from securecoderl_edge.runtimes.placement import Placement, place
+from securecoderl_edge.runtimes.opening import RuntimeSettings, opened, precision_of
+from securecoderl_edge.runtimes.placement import Placement, choose_placement
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_TOKENS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,
@@ -277,7 +276,7 @@ def measure(
         SceError: the model cannot be opened, or see `evaluate`.
     """
     settings = with_budgets(settings, [])
-    placement = place(spec, settings.device, settings.gpu_layers)
+    placement = choose_placement(spec, settings.device, settings.gpu_layers)
     with (
         opened_log(out, spec, settings, placement, time_factor) as log,
         opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel) as (runtime, format),

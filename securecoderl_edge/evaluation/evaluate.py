@@ -14,7 +14,7 @@ from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import digest_of_problems
+from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat

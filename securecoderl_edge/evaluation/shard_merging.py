@@ -15,7 +15,7 @@ from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import Shard, shard_of
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import digest_of_problems
+from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.runtimes.manifests import is_plain_name
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec

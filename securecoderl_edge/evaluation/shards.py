@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.system.cluster import LOCAL
 
 T = TypeVar("T")
 ENGINE_HELP = "Machines to use: local, ray (the cluster of this machine) or ray://HOST:PORT."
@@ -61,4 +60,6 @@ def shard_setting(help: str) -> Any:
 
 def engine_setting() -> Any:
     """The setting for the machines that do the work."""
+    from securecoderl_edge.system.cluster import LOCAL
+
     return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")

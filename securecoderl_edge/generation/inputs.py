@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import (
+from securecoderl_edge.problems.problem_file import (
     ProblemError,
     language_of,
     problem_from_record,

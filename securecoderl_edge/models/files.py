@@ -9,7 +9,7 @@ from pathlib import Path
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG
-from securecoderl_edge.models.from_gguf import folder_of_gguf
+from securecoderl_edge.models.gguf.folder import folder_of_gguf
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
 

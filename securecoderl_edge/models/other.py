@@ -20,7 +20,7 @@ from securecoderl_edge.models.files import weight_files
 if TYPE_CHECKING:
     import torch
 
-    from securecoderl_edge.models.sampling import Sampled, Sampler
+    from securecoderl_edge.models.sampling import Sampler, TokenCompletion
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def sample_with_generate(
     padding: int,
     parallel: int | None = None,
     autocast: AbstractContextManager[Any] | None = None,
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     """As `sampling.sample`, token by token through the ``generate`` of transformers.
 
     Each prompt is computed once for each of its samples, and a batch ends with its last completion.
@@ -155,10 +155,10 @@ def sample_with_generate(
     import torch
     from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
-    from securecoderl_edge.models.sampling import Completions
+    from securecoderl_edge.models.sampling import PartialCompletions
 
     count = len(prompts) * samples
-    completions = Completions(sampler, samples, model.dtype)
+    completions = PartialCompletions(sampler, samples, model.dtype)
     width = min(count, parallel or count)
 
     class Draw(LogitsProcessor):  # type: ignore[misc, unused-ignore]

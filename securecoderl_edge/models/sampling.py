@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.recorded_step import DecodingStep
 from securecoderl_edge.models.sizes import CACHE_GROWTH, PREFILL_TOKENS
@@ -26,12 +27,10 @@ from securecoderl_edge.system.heap import bound_free_memory
 
 # Rows of finished sequences are dropped once they make up this fraction of the batch: dropping copies the cache.
 _COMPACT_SHARE = 0.25
-# Tokens whose weights are summed at a time; the largest float32 below 1.
-_BLOCK, _BELOW_ONE = 256, 1 - 2**-24
 
 
 @dataclass(frozen=True)
-class Sampled:
+class TokenCompletion:
     """One completion as token ids.
 
     Attributes:
@@ -70,14 +69,14 @@ class Sampler:
     max_tokens: int
     end_tokens: frozenset[int]
     uniforms: Tensor
-    on_finished: Callable[[Sampled], None] | None = None
+    on_finished: Callable[[TokenCompletion], None] | None = None
     on_token: Callable[[int, int, int], bool] | None = None
     truncate: Callable[[Tensor], Tensor] | None = None
     tempered: bool = False
     limits: tuple[int, ...] | None = None
 
 
-class Completions:
+class PartialCompletions:
     """Completions that are being drawn, token by token.
 
     Args:
@@ -88,7 +87,7 @@ class Completions:
     def __init__(self, sampler: Sampler, samples: int, dtype: torch.dtype) -> None:
         self._sampler, self._samples, self._dtype = sampler, samples, dtype
         self._drawn: dict[int, tuple[list[int], list[float]]] = {}
-        self.done: dict[int, Sampled] = {}
+        self.done: dict[int, TokenCompletion] = {}
 
     def draw(self, logits: Tensor, owners: Sequence[int]) -> Tensor:
         """Draw the next token of each row of ``logits`` (B, V); rows of finished completions are ignored.
@@ -123,7 +122,7 @@ class Completions:
         is_finished = is_stopped or token in sampler.end_tokens
         limit = sampler.max_tokens if sampler.limits is None else sampler.limits[place[0]]
         if is_finished or len(tokens) == limit:
-            self.done[owner] = Sampled(*place, tuple(tokens), tuple(log_probs), is_finished)
+            self.done[owner] = TokenCompletion(*place, tuple(tokens), tuple(log_probs), is_finished)
             if sampler.on_finished:
                 sampler.on_finished(self.done[owner])
 
@@ -137,7 +136,7 @@ def not_finite(dtype: str) -> SceError:
 @torch.no_grad()
 def sample(
     decoder: Decoder, prompts: Sequence[Sequence[int]], samples: int, sampler: Sampler, parallel: int | None = None
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     """Sample ``samples`` completions of each prompt; samples that start together share the pass over their prompt.
 
     Args:
@@ -148,12 +147,12 @@ def sample(
         all completions, ordered by prompt, then by sample.
 
     Raises:
-        SceError: see `Completions.draw`.
+        SceError: see `PartialCompletions.draw`.
     """
     if not decoder.layers:
         decoder.refresh()
     count = len(prompts) * samples
-    completions = Completions(sampler, samples, decoder.dtype)
+    completions = PartialCompletions(sampler, samples, decoder.dtype)
     batch, waiting = RunningBatch(decoder), deque(range(count))
     width = min(count, parallel or count)
 
@@ -301,78 +300,3 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
     for number, (keys, values) in enumerate(cache):
         cache[number] = change(keys), change(values)
         bound_free_memory()  # A longer cache does not fit the blocks of the old one.
-
-
-def truncated(scores: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
-    """``scores`` (..., V), logits over the temperature, with minus infinity for excluded tokens.
-
-    Nothing is read from the device. Ties at a limit are all kept.
-
-    Args:
-        top_k, top_p, min_p: as in `runtimes.protocol.Sampling`, in this order; 0, 1 and 0 keep all tokens.
-    """
-    if 0 < top_k < scores.shape[-1]:
-        smallest = scores.topk(top_k).values[..., -1:]
-        scores = scores.masked_fill(scores < smallest, -math.inf)
-    if top_p < 1:
-        ordered = scores.sort(descending=True).values
-        shares = (ordered - ordered[..., :1]).exp()
-        before = shares.cumsum(-1) - shares
-        kept = before < top_p * shares.sum(-1, keepdim=True)
-        kept[..., 0] = True  # the most likely token stays, however small top_p is
-        smallest = ordered.masked_fill(~kept, math.inf).amin(-1, keepdim=True)
-        scores = scores.masked_fill(scores < smallest, -math.inf)
-    if min_p > 0:
-        least = scores.amax(-1, keepdim=True) + math.log(min_p)
-        scores = scores.masked_fill(scores < least, -math.inf)
-    return scores
-
-
-def draw_tokens(
-    logits: Tensor,
-    temperature: float,
-    uniforms: Tensor,
-    truncate: Callable[[Tensor], Tensor] | None = None,
-    *,
-    tempered: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Sample one token per row of ``logits`` (B, V); returns it and its log-probability at temperature 1.
-
-    A temperature of 0 takes the most likely token.
-
-    Args:
-        uniforms: (B,) numbers from [0, 1).
-        truncate, tempered: see `Sampler`.
-    """
-    logits = logits.float()
-    if temperature == 0:
-        chosen = logits.argmax(-1)
-    else:
-        scores = logits / temperature
-        if truncate is not None:
-            scores = truncate(scores)
-        weights = (scores - scores.amax(-1, keepdim=True)).exp_()
-        chosen = _first_above(weights, uniforms)
-        if tempered:
-            return chosen, (weights.gather(-1, chosen[:, None])[:, 0] / weights.sum(-1)).log()
-    return chosen, logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
-
-
-def _first_above(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """(B,) the first place of each row of ``weights`` (B, V) up to which they sum to more than its part of their sum.
-
-    Inverse transform sampling: one random number a row, where multinomial needs one a token. The running sum is that of
-    blocks, and then of one block: over a whole vocabulary it would take longer than the logits' product.
-
-    Args:
-        uniforms: (B,) the parts, from [0, 1).
-    """
-    blocks = functional.pad(weights, (0, -weights.shape[1] % _BLOCK)).view(len(weights), -1, _BLOCK)
-    ends = blocks.sum(-1).cumsum(-1)
-    goal = uniforms[:, None] * ends[:, -1:]
-    block = (ends <= goal).sum(-1, keepdim=True).clamp_max(ends.shape[1] - 1)
-    before = functional.pad(ends, (1, 0)).gather(-1, block)
-    within = blocks[torch.arange(len(weights), device=weights.device), block[:, 0]].cumsum(-1)
-    # Rounding must not lead out of the block, or to a token without weight.
-    rest = torch.minimum((goal - before).clamp_min(0), within[:, -1:] * _BELOW_ONE)
-    return block[:, 0] * _BLOCK + (within <= rest).sum(-1).clamp_max(_BLOCK - 1)

@@ -44,12 +44,21 @@ class Past:
 
 
 @dataclass(frozen=True)
-class _Places:
+class Packing:
     """Where the N tokens of a pass lie in B rows of L: at ``index`` (N,) of the flattened rows, in order; None: all."""
 
     rows: int
     length: int
     index: Tensor | None = None
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], tokens: Tensor) -> Packing:
+        """That of right-padded ``tokens`` (B, L), of which each row has as many as ``lengths``."""
+        rows, length = tokens.shape
+        if sum(lengths) == tokens.numel():
+            return cls(rows, length)
+        index = [row * length + step for row, count in enumerate(lengths) for step in range(count)]
+        return cls(rows, length, torch.tensor(index, device=tokens.device))
 
     def spread(self, flat: Tensor) -> Tensor:
         """(B, L, W) of (N, W), 0 on padding."""
@@ -90,7 +99,7 @@ def hidden_states(
     past: Past | None = None,
     *,
     dtype: torch.dtype | None = None,
-    index: Tensor | None = None,
+    packing: Packing | None = None,
     only: Tensor | None = None,
     recompute: bool = False,
 ) -> tuple[Tensor, list[KeysValues]]:
@@ -101,15 +110,15 @@ def hidden_states(
     Args:
         positions: (B, L) places in their sequences, of tokens that continue a ``past``.
         dtype: of the matrix products; by default that of the embedding.
-        index: (N,) where tokens are in the flattened ``tokens``, in order; the rest is padding. None: there is none.
+        packing: where tokens are in ``tokens``; the rest is padding. None: there is none.
         only: (B,) the one token of each row whose hidden state is needed, (B, H); the last layer computes only keys
             and values for the others. Not together with ``past``.
         recompute: keep only the inputs of each layer, and compute the layer again in the backward pass
             (gradient checkpointing, arXiv:1604.06174).
     """
     trunk, shape = without_adapters(model).model, model_architecture(model)
-    places = _Places(len(tokens), tokens.shape[1], index)
-    embedded = functional.embedding(places.gather(tokens)[:, 0], trunk.embed_tokens.weight)
+    packing = packing or Packing(*tokens.shape)
+    embedded = functional.embedding(packing.gather(tokens)[:, 0], trunk.embed_tokens.weight)
     dtype = dtype or embedded.dtype
     hidden = embedded.float()
     if shape.embedding_scale != 1:
@@ -122,7 +131,7 @@ def hidden_states(
         before = (*past.layers[number], past.owners) if past is not None else None
         wanted = only if number == len(trunk.layers) - 1 else None
         sight = sights[shape.windows[number], shape.rotated[number]]
-        arguments = (layer, shape, hidden, places, sight, before, wanted, dtype)
+        arguments = (layer, shape, hidden, packing, sight, before, wanted, dtype)
         if recompute and torch.is_grad_enabled():
             hidden, keys, values = checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
@@ -200,7 +209,7 @@ def _layer(
     layer: Any,
     shape: Architecture,
     hidden: Tensor,
-    places: _Places,
+    packing: Packing,
     sight: _Sight,
     past: tuple[Tensor, Tensor, Tensor] | None,
     only: Tensor | None,
@@ -212,23 +221,23 @@ def _layer(
     attention, norms = layer.self_attn, shape.kind.norms
     normed = _normed_at(norms.before_attention, hidden, layer, shape, dtype)
     inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
-    asking, query_angles, bias = places, sight.angles, sight.bias
+    asking, query_angles, bias = packing, sight.angles, sight.bias
     if only is None:
         query, key, value = project(normed, inputs, dtype)
     else:
         key, value = project(normed, inputs[1:], dtype)
-        chosen, asking = places.number(only), _Places(places.rows, 1)
+        chosen, asking = packing.number(only), Packing(packing.rows, 1)
         hidden, normed = hidden.index_select(0, chosen), normed.index_select(0, chosen)
         (query,) = project(normed, inputs[:1], dtype)
         if sight.angles is not None:
             cosine, sine = (each[0, 0, only][:, None, None] for each in sight.angles)
             query_angles = cosine, sine
-        behind = only[:, None] - torch.arange(places.length, device=only.device)
-        seen = (behind >= 0) & (behind < (sight.window or places.length))
+        behind = only[:, None] - torch.arange(packing.length, device=only.device)
+        seen = (behind >= 0) & (behind < (sight.window or packing.length))
         bias = score_bias(seen, dtype)[:, None, None]
     query = _as_heads(query, asking, attention, "q_norm", shape)
-    key = _as_heads(key, places, attention, "k_norm", shape)
-    value = _split_heads(value, places, shape)
+    key = _as_heads(key, packing, attention, "k_norm", shape)
+    value = _split_heads(value, packing, shape)
     if sight.angles is not None and query_angles is not None:
         query, key = rotate(query, *query_angles), rotate(key, *sight.angles)
     keys, values = key, value
@@ -266,16 +275,16 @@ def _added(hidden: Tensor, output: Tensor, norm: str | None, layer: Any, shape: 
     return hidden + output if shape.residual_scale == 1 else hidden + output.float() * shape.residual_scale
 
 
-def _split_heads(flat: Tensor, places: _Places, shape: Architecture) -> Tensor:
+def _split_heads(flat: Tensor, packing: Packing, shape: Architecture) -> Tensor:
     """(B, heads, L, D) of (N, heads * D)."""
-    return places.spread(flat).view(places.rows, places.length, -1, shape.head_size).transpose(1, 2)
+    return packing.spread(flat).view(packing.rows, packing.length, -1, shape.head_size).transpose(1, 2)
 
 
-def _as_heads(flat: Tensor, places: _Places, attention: Any, norm: str, shape: Architecture) -> Tensor:
+def _as_heads(flat: Tensor, packing: Packing, attention: Any, norm: str, shape: Architecture) -> Tensor:
     """The heads of a q or k projection, normalized if the family does."""
     if shape.kind.query_key_norm == "projection":
         flat = _normed(flat, getattr(attention, norm), shape, flat.dtype)
-    heads = _split_heads(flat, places, shape)
+    heads = _split_heads(flat, packing, shape)
     if shape.kind.query_key_norm == "head":
         heads = _normed(heads, getattr(attention, norm), shape, flat.dtype)
     return heads

@@ -15,7 +15,7 @@ from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 Kind = Literal["stdin", "call"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Test:
     """One stdin test: the text fed to the program and the text that it must print."""
 
@@ -101,6 +101,8 @@ class Problem:
 
 def with_few_tests(problem: Problem, most: int) -> Problem:
     """The problem with the first ``most`` of its tests."""
+    if problem.test_count <= most:
+        return problem
     return replace(problem, tests=problem.tests[:most], assertions=problem.assertions[:most])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, with_few_tests
-from securecoderl_edge.problems.records import MAX_TESTS, read_problems
+from securecoderl_edge.problems.problem_file import MAX_TESTS, read_problems
 
 STARTER = "starter"
 # Files of a published benchmark in the current folder, which are used instead of the packaged one: the published names,
@@ -115,7 +115,7 @@ def open_problems(
     if is_built_in(source):
         return load_problems(source, max_tests, tell)
     from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
-    from securecoderl_edge.problems.datasets.records import form_of
+    from securecoderl_edge.problems.datasets.record_files import form_of
 
     check_exists(source)
     path = Path(source)

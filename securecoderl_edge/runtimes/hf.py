@@ -25,13 +25,13 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.thoughts import thought_tokens
-from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Task, Usage
+from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, DecodingTask, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
-from securecoderl_edge.runtimes.text_writer import Draft, TextWriter, TokenText, end_of_program, open_writer
+from securecoderl_edge.runtimes.text_writer import PartialCompletion, TextWriter, TokenText, end_of_program, open_writer
 from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
-    from securecoderl_edge.models.sampling import Sampled
+    from securecoderl_edge.models.sampling import TokenCompletion
     from securecoderl_edge.runtimes.hf_batch import HfBatch
 
 _NAMES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
@@ -114,17 +114,17 @@ class HfRuntime:
         rows = affordable_sequences(
             max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes()
         )
-        drafts = {
-            (prompt, index): self._draft(sampling, open_writer(sampling, (prompt, index), on_token, facts))
+        partial = {
+            (prompt, index): self._begin(sampling, open_writer(sampling, (prompt, index), on_token, facts))
             for prompt in range(len(encoded))
             for index in range(n)
         }
         started = time.monotonic()
-        for draft in drafts.values():
-            draft.started = started
+        for each in partial.values():
+            each.started = started
         grouped: list[list[Completion]] = [[] for _ in encoded]
-        for done in self._sample(encoded, n, sampling, rows, drafts):
-            completion = drafts[done.prompt, done.sample].completion(len(encoded[done.prompt]))
+        for done in self._sample(encoded, n, sampling, rows, partial):
+            completion = partial[done.prompt, done.sample].completion(len(encoded[done.prompt]))
             grouped[done.prompt].append(replace(completion, logprobs=done.log_probs))
         self._spent += self._usage_of(grouped, encoded, time.monotonic() - started)
         return grouped
@@ -145,13 +145,13 @@ class HfRuntime:
         longest = length + CACHE_GROWTH
         rows = affordable_sequences(rows, longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes())
 
-        def write(task: Task, show: Callable[[str], None]) -> Draft:
-            return self._draft(task.sampling, TextWriter(task.sampling.stop, show, end_of_program(task.facts)))
+        def begin(task: DecodingTask, show: Callable[[str], None]) -> PartialCompletion:
+            return self._begin(task.sampling, TextWriter(task.sampling.stop, show, end_of_program(task.facts)))
 
-        def encode(task: Task) -> list[int]:
+        def encode(task: DecodingTask) -> list[int]:
             return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]
 
-        return HfBatch(self._decoder, rows, encode, write)
+        return HfBatch(self._decoder, rows, encode, begin)
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
@@ -170,9 +170,9 @@ class HfRuntime:
         """Free the weights."""
         del self._decoder, self._model
 
-    def _draft(self, sampling: Sampling, writer: TextWriter) -> Draft:
+    def _begin(self, sampling: Sampling, writer: TextWriter) -> PartialCompletion:
         pieces = TokenText(self._tokenizer.decode, self._tags)
-        return Draft(sampling, self._tokenizer.ends.__contains__, pieces, writer)
+        return PartialCompletion(sampling, self._tokenizer.ends.__contains__, pieces, writer)
 
     def _usage_of(self, completions: list[list[Completion]], prompts: list[list[int]], seconds: float) -> Usage:
         drawn, counter = [each for group in completions for each in group], self._decoder
@@ -199,26 +199,25 @@ class HfRuntime:
         n: int,
         sampling: Sampling,
         rows: int,
-        drafts: dict[tuple[int, int], Draft],
-    ) -> list[Sampled]:
+        partial: dict[tuple[int, int], PartialCompletion],
+    ) -> list[TokenCompletion]:
         import torch
 
         from securecoderl_edge.models.other import sample_with_generate
         from securecoderl_edge.models.sampling import Sampler, sample
-        from securecoderl_edge.runtimes.hf_batch import truncation
 
         def token_drawn(prompt: int, index: int, token: int) -> bool:
-            drafts[prompt, index].add(token)
-            return drafts[prompt, index].is_done
+            partial[prompt, index].add(token)
+            return partial[prompt, index].is_done
 
         generator = torch.Generator().manual_seed(sampling.seed)
         sampler = Sampler(
-            0.0 if sampling.is_greedy else sampling.temperature,
+            sampling.temperature,
             sampling.max_tokens,
             self._tokenizer.ends,
             torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
             on_token=token_drawn,
-            truncate=truncation(sampling),
+            truncate=sampling.truncate,
         )
         if self._decoder is not None:
             return sample(self._decoder, prompts, n, sampler, rows)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.models.packages import find_torch
-from securecoderl_edge.runtimes.gguf import offload
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 ALL_LAYERS = -1  # llama.cpp's number for it
 _CUDA_PROVIDER = "CUDAExecutionProvider"
 _ONLY_FATAL = 4
-# A graph whose output is its input, in the format of ONNX.
-_IDENTITY = (
-    b'\x08\x07:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
-    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x02\x10\r"
-)
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Placement:
     gpu_layers: int = 0
 
 
-def place(spec: ModelSpec, device: str = "cpu", gpu_layers: int | None = None) -> Placement:
+def choose_placement(spec: ModelSpec, device: str = "cpu", gpu_layers: int | None = None) -> Placement:
     """Resolve ``auto`` for a model: a GPU if its runtime can use one.
 
     Args:
@@ -58,18 +56,18 @@ def check_device(
     gpu_layers: int | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Check, before anything slow begins, that all models can be computed where they should be. Errors as in `place`.
+    """Check, before anything slow begins, that all models can be computed where they should be.
 
     Args:
         tell: called with one line if ``auto`` passes over a GPU that cannot be used.
 
     Raises:
-        UsageError: ``gpu_layers`` has no effect.
+        UsageError: ``gpu_layers`` has no effect; others, too, as in `choose_placement`.
     """
     if gpu_layers is not None and (device == "cpu" or all(spec.kind != "gguf" for spec in specs)):
         raise UsageError("--gpu-layers is for GGUF files on a GPU. Leave it out, or add --device cuda.")
     for spec in specs if device == "cuda" else ():
-        place(spec, device, gpu_layers)
+        choose_placement(spec, device, gpu_layers)
     if device == "auto" and any(spec.kind == "hf" for spec in specs):
         _torchs_device(device, tell)
 
@@ -82,18 +80,18 @@ def check_childs_device(device: str) -> None:
         find_torch()
 
 
-def _torchs_device(asked: str, tell: Callable[[str], None] = lambda line: None) -> str:
+def _torchs_device(device: str, tell: Callable[[str], None] = lambda line: None) -> str:
     from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     from securecoderl_edge.models.device import choose_device
 
-    return choose_device(asked, tell)
+    return choose_device(device, tell)
 
 
 def _in_llama_cpp() -> tuple[bool, str]:
     with needs("llama_cpp", "gguf"):
-        is_possible = offload.can_offload()
+        is_possible = can_offload()
     fix = "This llama-cpp-python has no CUDA: reinstall it with CMAKE_ARGS=-DGGML_CUDA=on, or use --device cpu"
     return is_possible, fix
 
@@ -109,10 +107,46 @@ def _in_onnxruntime() -> tuple[bool, str]:
 
 @cache
 def _onnxruntime_loads_cuda() -> bool:
-    """Try it out: a build with CUDA names it also where CUDA's libraries are missing."""
+    """Try it out on the smallest graph: a build with CUDA names it also where CUDA's libraries are missing."""
+    with needs("onnx", "onnx"):
+        import onnx
     import onnxruntime
 
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    names = [make.make_tensor_value_info(name, kind, [1]) for name in ("input", "output")]
+    graph = make.make_graph([make.make_node("Identity", ["input"], ["output"])], "identity", names[:1], names[1:])
+    # An old version of the format, which every onnxruntime reads.
+    model = make.make_model(graph, ir_version=8, opset_imports=[make.make_opsetid("", 13)])
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ONLY_FATAL
-    session = onnxruntime.InferenceSession(_IDENTITY, options, providers=[_CUDA_PROVIDER, "CPUExecutionProvider"])
+    providers = [_CUDA_PROVIDER, "CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     return bool(session.get_providers()[0] == _CUDA_PROVIDER)
+
+
+def can_offload() -> bool:
+    """Whether this build of llama.cpp can compute on a GPU of this machine; one for CPUs is not imported to find out.
+
+    Raises:
+        ImportError: llama-cpp-python is not installed, or broken.
+    """
+    # The import takes 0.15 s, a fifth of the CPU time of a short `sce generate`.
+    if _is_for_cpus():
+        return False
+    import llama_cpp
+
+    from securecoderl_edge.runtimes.gguf.llama import quiet
+
+    quiet()
+    return bool(llama_cpp.llama_supports_gpu_offload())
+
+
+def _is_for_cpus() -> bool:
+    """Whether llama-cpp-python was built for CPUs only, by the names of its libraries."""
+    package = importlib.util.find_spec("llama_cpp")
+    # LLAMA_CPP_LIB_PATH is llama-cpp-python's own: the folder of other libraries.
+    chosen = os.environ.get("LLAMA_CPP_LIB_PATH") or (
+        package and package.origin and Path(package.origin).parent / "lib"
+    )
+    names = [file.name for file in Path(chosen).glob("*ggml-*")] if chosen else []
+    return bool(names) and all(re.search("ggml-(base|blas|cpu)", name) for name in names)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import partial
+from typing import Any, Literal, Protocol
 
 from securecoderl_edge.config import MAX_SEED, setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models.drawing import truncated
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 
@@ -16,7 +18,6 @@ from securecoderl_edge.prompts.extraction import PromptFacts
 MAX_THREADS = 512
 # Samples of one prompt are decoded together; a larger number is a typing error that would take all memory.
 MAX_SAMPLES = 10_000
-_LOWEST_TEMPERATURE = 1e-6
 MAX_TOKENS = 256
 
 # Formats of the weights of models that torch computes.
@@ -33,7 +34,7 @@ class Sampling:
     each from those that the previous one left: the order of transformers.
 
     Attributes:
-        temperature: 0 is greedy decoding.
+        temperature: 0 is greedy decoding, as is any below a millionth.
         seed: makes samples of one runtime at one batch width reproducible; other runtimes, and other widths, give
             other samples of the same distribution.
         top_k: keep this many of the most likely tokens; 0 keeps all.
@@ -63,14 +64,11 @@ class Sampling:
             raise UsageError("empty stop string: it would end every answer at its start")
 
     @property
-    def is_greedy(self) -> bool:
-        """Whether the most likely token is taken: a tiny temperature means the same, but dividing by it overflows."""
-        return self.temperature < _LOWEST_TEMPERATURE
-
-    @property
-    def draws_from_all(self) -> bool:
-        """Whether no token is left out."""
-        return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+    def truncate(self) -> Callable[[Any], Any] | None:
+        """What excludes tokens, see `models.sampling.Sampler`; None if nothing does."""
+        if self.top_k == 0 and self.top_p == 1 and self.min_p == 0:
+            return None
+        return partial(truncated, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
 
 
 @dataclass(frozen=True)
@@ -127,8 +125,8 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Task:
-    """One sample that a `Batch` is to decode.
+class DecodingTask:
+    """One sample that a `DecodingBatch` is to decode.
 
     Attributes:
         key: tells it from the other tasks of the batch.
@@ -146,7 +144,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Progress:
+class DecodingProgress:
     """News of one task after a step: the text that became certain, and the completion if it has ended."""
 
     key: int
@@ -154,13 +152,13 @@ class Progress:
     completion: Completion | None = None
 
 
-class Batch(Protocol):
+class DecodingBatch(Protocol):
     """Samples that are decoded together; tasks join and leave between steps. One thread at a time may use it."""
 
     rows: int
     """Tasks that fit at the same time."""
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[DecodingTask]) -> None:
         """Add at most as many tasks as rows are free; prompt and ``max_tokens`` of each fit the batch's length.
 
         Raises:
@@ -168,7 +166,7 @@ class Batch(Protocol):
         """
         ...
 
-    def step(self) -> list[Progress]:
+    def step(self) -> list[DecodingProgress]:
         """Decode one token of every task; an ended task leaves.
 
         Raises:
@@ -233,8 +231,8 @@ class Runtime(Generator, Protocol):
         """The chat template of the model, if it has one."""
         ...
 
-    def open_batch(self, rows: int, length: int) -> Batch:
-        """A `Batch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
+    def open_batch(self, rows: int, length: int) -> DecodingBatch:
+        """A `DecodingBatch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
 
         Raises:
             SceError: the model cannot decode this way, or memory is insufficient for one row.

@@ -23,7 +23,7 @@ from securecoderl_edge.models.files import (
     base_folder,
     gguf_file,
 )
-from securecoderl_edge.models.gguf_header import MAGIC, header_strings, is_adapter
+from securecoderl_edge.models.gguf.header import MAGIC, header_strings, is_adapter
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,

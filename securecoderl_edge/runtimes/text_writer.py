@@ -6,10 +6,13 @@ import codecs
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from securecoderl_edge.models.drawing import draw
 from securecoderl_edge.prompts.extraction import PromptFacts, is_over
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Sampling, Task
+from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask, OnToken, Sampling
 
 
 class TextWriter:
@@ -39,9 +42,9 @@ class TextWriter:
             return self.is_stopped
         start = max(0, len(self.text) - self._longest + 1)
         self.text += piece
-        found = [place for stop in self._stops if (place := self.text.find(stop, start)) >= 0]
-        if found:
-            self.text, self.is_stopped = self.text[: min(found)], True
+        ends = [end for stop in self._stops if (end := self.text.find(stop, start)) >= 0]
+        if ends:
+            self.text, self.is_stopped = self.text[: min(ends)], True
         elif self._is_over is not None and "\n" in piece:
             self.is_stopped = self._is_over(self.text)
         self._pass_on(len(self.text) if self.is_stopped else len(self.text) - self._uncertain())
@@ -130,24 +133,36 @@ class BytesText:
         return self._decoder.decode(b"", final=True)
 
 
-class Draft:
-    """A sample in progress: its tokens, and the text that they make.
+class PartialCompletion:
+    """A completion in progress: its tokens, and the text that they make.
 
     Args:
         is_end: whether a token ends an answer.
-        pieces, writer: of this sample alone.
+        pieces, writer: of this completion alone.
+        seed: of its random numbers, for `draw`.
     """
 
     def __init__(
-        self, sampling: Sampling, is_end: Callable[[int], bool], pieces: TokenText | BytesText, writer: TextWriter
+        self,
+        sampling: Sampling,
+        is_end: Callable[[int], bool],
+        pieces: TokenText | BytesText,
+        writer: TextWriter,
+        seed: Sequence[int] = (),
     ) -> None:
         self._sampling, self._is_end, self._pieces, self._text = sampling, is_end, pieces, writer
+        # Its own, so that it does not depend on the rest of the batch.
+        self._random = np.random.default_rng(seed)
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"
         self.started = 0.0
         self._times: list[float] = []
         self.is_done = False
+
+    def draw(self, logits: np.ndarray[Any, Any]) -> tuple[int, float]:
+        """A token from the logits (V,) of the next one, and its log-probability; for `add`."""
+        return draw(logits, self._sampling.temperature, self._random, self._sampling.truncate)
 
     def add(self, token: int, logprob: float = 0.0) -> None:
         """Add the next token; callers that know its log-probability only later put it into the completion."""
@@ -162,7 +177,7 @@ class Draft:
             self._text.end()
 
     def completion(self, prompt_tokens: int) -> Completion:
-        """The finished sample."""
+        """The finished completion."""
         return Completion(
             self._text.text,
             tuple(self.tokens),
@@ -173,22 +188,26 @@ class Draft:
         )
 
 
-class OpenTask:
-    """A task in a `protocol.Batch`, and the text of it that has become certain since the last step.
+# Begins the completion of a task, which shows its text to the function.
+Begin = Callable[[DecodingTask, Callable[[str], None]], PartialCompletion]
 
-    Attributes:
-        news: what the draft shows.
-        draft: set once it can be made, since it shows its text in ``news``.
+
+class BatchRow:
+    """A task in a `protocol.DecodingBatch`, its completion, and the text that has become certain since the last step.
+
+    Args:
+        started: when the processing of its prompt began, see `Completion`.
     """
 
-    def __init__(self, task: Task, prompt_tokens: int) -> None:
+    def __init__(self, task: DecodingTask, prompt_tokens: int, begin: Begin, started: float) -> None:
         self.task, self.prompt_tokens = task, prompt_tokens
-        self.news: list[str] = []
-        self.draft: Draft
+        self._news: list[str] = []
+        self.partial = begin(task, self._news.append)
+        self.partial.started = started
 
-    def progress(self) -> list[Progress]:
+    def progress(self) -> list[DecodingProgress]:
         """The news of a step, if there are any."""
-        done = self.draft.completion(self.prompt_tokens) if self.draft.is_done else None
-        text = "".join(self.news)
-        self.news.clear()
-        return [Progress(self.task.key, text, done)] if text or done else []
+        done = self.partial.completion(self.prompt_tokens) if self.partial.is_done else None
+        text = "".join(self._news)
+        self._news.clear()
+        return [DecodingProgress(self.task.key, text, done)] if text or done else []

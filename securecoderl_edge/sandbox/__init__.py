@@ -19,15 +19,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.sandbox.inside.testprocess import literal
+from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, ProgramRun, SandboxJob
 from securecoderl_edge.sandbox.levels import Level, choose_level, describe_levels
 from securecoderl_edge.sandbox.limits import Limits
-from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.pool import SandboxPool
 
 __all__ = [
-    "Call", "Execution", "Job", "Level", "Limits", "ProgramRun", "SandboxPool", "choose_level", "describe_levels",
+    "Execution",
+    "FunctionCall",
+    "Level",
+    "Limits",
+    "ProgramRun",
+    "SandboxJob",
+    "SandboxPool",
+    "choose_level",
+    "describe_levels",
     "literal",
 ]  # fmt: skip
 

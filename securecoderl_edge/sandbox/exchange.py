@@ -15,8 +15,8 @@ from typing import Any
 
 from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, THREADS_STATUS
 from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED, request_text
+from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, StoppedBy, WorkerLost
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
-from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
 
 # The limit for which a supervisor stopped a test, as it reports it; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
@@ -28,7 +28,7 @@ _ENDS: dict[int, StoppedBy] = {MEMORY_STATUS: "memory", THREADS_STATUS: "threads
 class Exchange:
     """The memfds of one test: written before its process starts, read after it has died."""
 
-    def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
+    def __init__(self, stdin: str, call: FunctionCall | None, limits: Limits) -> None:
         self._call, self._limits = call, limits
         self.prelude = "-" if call is None else call.prelude
         self._inputs = [memory_file(stdin)]

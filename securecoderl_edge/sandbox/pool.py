@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.sandbox.jobs import BoxLost, Execution, FunctionCall, ProgramRun, SandboxJob, WorkerLost
 from securecoderl_edge.sandbox.levels import choose_level
 from securecoderl_edge.sandbox.limits import Limits
-from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
-from securecoderl_edge.sandbox.worker import CANCELLED, Worker
+from securecoderl_edge.sandbox.worker import CANCELLED, SandboxWorker
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
 from securecoderl_edge.system.processes import allow_files
 
@@ -49,19 +49,19 @@ class SandboxPool:
         self.workers = workers or default_workers(self.limits)
         allow_files(_FILES + _FILES_OF_WORKER * self.workers)
         # As many as programs may run at once; each holds the workers that it has had so far, by language.
-        self._idle: queue.LifoQueue[dict[str, Worker]] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[dict[str, SandboxWorker]] = queue.LifoQueue()
         for _ in range(self.workers):
             self._idle.put({})
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._running: set[Worker] = set()
+        self._running: set[SandboxWorker] = set()
 
     def run(
         self,
         program: str,
         stdins: Sequence[str] = (),
         limits: Limits | None = None,
-        calls: Sequence[Call] = (),
+        calls: Sequence[FunctionCall] = (),
         is_cancelled: Callable[[], bool] = lambda: False,
         language: str = PYTHON.name,
         driver: str = "",
@@ -74,7 +74,7 @@ class SandboxPool:
 
         Args:
             is_cancelled: asked before and during the run; it then ends at once, with its worker.
-            language, driver, entry_point: as in `Job`.
+            language, driver, entry_point: as in `SandboxJob`.
 
         Raises:
             SceError: the pool is closed, the run was cancelled, this machine cannot compile the language, or workers
@@ -82,7 +82,7 @@ class SandboxPool:
         """
         if is_cancelled():
             raise SceError(CANCELLED)
-        job = Job(program, stdins, calls, is_cancelled, language, driver, entry_point)
+        job = SandboxJob(program, stdins, calls, is_cancelled, language, driver, entry_point)
         by_program = by_others = 0
         lost: WorkerLost | BoxLost | None = None
         while by_program < 2 and by_others < 2:
@@ -133,14 +133,14 @@ class SandboxPool:
             self._idle.put({})  # later callers find the sandbox closed
 
     @contextmanager
-    def _worker(self, language: str) -> Iterator[Worker]:
+    def _worker(self, language: str) -> Iterator[SandboxWorker]:
         """Lend out a worker, started if need be; one that failed or has served long is ended, not reused."""
         slot = self._idle.get()
         worker = slot.pop(language, None)
         keep = False
         try:
             if worker is None and not self._closed.is_set():
-                worker = Worker(self.level, language, self._has_analyzers)
+                worker = SandboxWorker(self.level, language, self._has_analyzers)
             with self._lock:
                 if worker is None or self._closed.is_set():
                     raise SceError("the sandbox is closed")

@@ -16,7 +16,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES
 from securecoderl_edge.languages.toolchain import MEDIUM_STATUS, SANITIZER_STATUS
 from securecoderl_edge.languages.weaknesses import ANALYZERS, sanitizer_report
-from securecoderl_edge.sandbox.records import Execution, ProgramRun
+from securecoderl_edge.sandbox.jobs import Execution, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
 
 # Of an analyzer, which has not seen the fault happen.

@@ -22,9 +22,9 @@ from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.inside.supervision import LONGEST_WALL
+from securecoderl_edge.sandbox.jobs import BoxLost, Execution, FunctionCall, ProgramRun, SandboxJob, WorkerLost
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
-from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 from securecoderl_edge.sandbox.sanitizers import analysis_of, with_its_report
 from securecoderl_edge.sandbox.security import Scan
 
@@ -44,7 +44,7 @@ LOOK_MILLISECONDS = 200
 MEBIBYTE = 1 << 20
 
 
-class Worker:
+class SandboxWorker:
     """A zygote process, and the protocol for talking to it; used by one thread at a time.
 
     Args:
@@ -59,7 +59,7 @@ class Worker:
     def __init__(self, level: Level, language: str = PYTHON.name, has_analyzers: bool = False) -> None:
         zygote, words = _zygote(language, has_analyzers)
         self.programs = 0
-        self._is_cancelled = Job("").is_cancelled
+        self._is_cancelled = SandboxJob("").is_cancelled
         self._socket, theirs = socket.socketpair()
         # A virtual environment's python would find our packages; the one that it was made from does not.
         python = getattr(sys, "_base_executable", None) or sys.executable
@@ -90,7 +90,7 @@ class Worker:
             self.close()
             raise SceError(f"cannot start the sandbox: {refused}; {OFF_HINT}")
 
-    def run(self, job: Job, limits: Limits) -> ProgramRun:
+    def run(self, job: SandboxJob, limits: Limits) -> ProgramRun:
         """Compile a program and run its tests.
 
         Raises:
@@ -102,7 +102,7 @@ class Worker:
         self._footprint: Footprint | None = None
         self._analysis: Scan | None = None
         self._is_cancelled = job.is_cancelled
-        tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
+        tests: list[tuple[str, FunctionCall | None]] = [(stdin, None) for stdin in job.stdins]
         tests += [("", call) for call in job.calls]
         executions: list[Execution] = []
         source = memory_file(_source(job))
@@ -120,7 +120,12 @@ class Worker:
         return ProgramRun(True, "", tuple(executions), self._footprint, self._analysis)
 
     def _run_batch(
-        self, source: int, tests: Sequence[tuple[str, Call | None]], limits: Limits, is_first: bool, is_last: bool
+        self,
+        source: int,
+        tests: Sequence[tuple[str, FunctionCall | None]],
+        limits: Limits,
+        is_first: bool,
+        is_last: bool,
     ) -> list[Execution]:
         """Run several tests; the first ones go with the program, in one message."""
         running = [Exchange(stdin, call, limits) for stdin, call in tests]
@@ -234,7 +239,7 @@ def _zygote(language: str, has_analyzers: bool) -> tuple[Path, list[str]]:
     ]
 
 
-def _source(job: Job) -> str:
+def _source(job: SandboxJob) -> str:
     """What the compiler gets; for a target with a line about it, and the driver (`board`)."""
     if job.language not in TARGETS:
         return job.program

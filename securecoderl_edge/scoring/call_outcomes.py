@@ -6,7 +6,7 @@ import ast
 
 from securecoderl_edge.languages.python_source import UNREADABLE
 from securecoderl_edge.problems.assertions import Assertion, holds
-from securecoderl_edge.sandbox import Call, Execution, literal
+from securecoderl_edge.sandbox import Execution, FunctionCall, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
@@ -15,9 +15,9 @@ _LONGEST_EXTRA = 4096
 _LONGEST_SEARCHED = 1 << 16
 
 
-def call_of(assertion: Assertion) -> Call:
+def call_of(assertion: Assertion) -> FunctionCall:
     """The part of an assertion that enters the sandbox."""
-    return Call(
+    return FunctionCall(
         assertion.expression,
         assertion.comparison == "whole",
         assertion.setup,

@@ -27,11 +27,10 @@ from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.python_source import returns_at_top_level, wrap_in_function
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.sandbox import Call, Execution, Limits, SandboxPool
+from securecoderl_edge.sandbox import Execution, FunctionCall, Limits, SandboxPool
 from securecoderl_edge.scoring.scorer import Submission
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -129,7 +128,7 @@ class CheckReport:
 
 
 def check_problems(
-    problems: Sequence[Problem], scorer: Scorer | ClusterScorer, on_progress: Callable[[int], None] | None = None
+    problems: Sequence[Problem], scorer: Scorer, on_progress: Callable[[int], None] | None = None
 ) -> CheckReport:
     """Run every reference solution of every problem in the sandbox.
 
@@ -253,7 +252,7 @@ def reference_outputs(sandbox: str = "auto", limits: Limits = OUTPUT_LIMITS) -> 
     with SandboxPool(1, limits, sandbox) as pool:
 
         def evaluate(program: str, entry_point: str, expression: str) -> ReferenceOutput:
-            run = pool.run(program, calls=[Call(expression, entry_point=entry_point)])
+            run = pool.run(program, calls=[FunctionCall(expression, entry_point=entry_point)])
             return _output(run.executions[0]) if run.parses else ReferenceOutput(None, "does not parse")
 
         yield evaluate

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import problem_digest
+from securecoderl_edge.problems.problem_file import problem_digest
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Submission

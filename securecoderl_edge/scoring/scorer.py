@@ -16,7 +16,7 @@ from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import problem_digest
+from securecoderl_edge.problems.problem_file import problem_digest
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported

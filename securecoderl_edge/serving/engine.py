@@ -16,7 +16,14 @@ from queue import SimpleQueue
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import PromptFacts
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Runtime, Sampling, Task
+from securecoderl_edge.runtimes.protocol import (
+    Completion,
+    DecodingProgress,
+    DecodingTask,
+    OnToken,
+    Runtime,
+    Sampling,
+)
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
 _CHARACTERS_PER_TOKEN = 32
@@ -46,7 +53,7 @@ class EngineJob:
         self, prompt: str, n: int, sampling: Sampling, facts: PromptFacts | None, is_cancelled: Callable[[], bool]
     ) -> None:
         self.prompt, self.n, self.sampling, self.facts, self.is_cancelled = prompt, n, sampling, facts, is_cancelled
-        self.events: SimpleQueue[tuple[int, Progress] | Exception] = SimpleQueue()
+        self.events: SimpleQueue[tuple[int, DecodingProgress] | Exception] = SimpleQueue()
         self.begun = 0
 
 
@@ -213,7 +220,7 @@ class Engine:
         with self._changed:
             while self._jobs and len(self._running) < self.rows:
                 job, key = self._jobs[0], next(self._keys)
-                tasks.append(Task(key, job.prompt, job.sampling, job.begun, job.facts))
+                tasks.append(DecodingTask(key, job.prompt, job.sampling, job.begun, job.facts))
                 self._running[key] = job, job.begun
                 job.begun += 1
                 if job.begun == job.n:

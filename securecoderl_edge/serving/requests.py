@@ -13,7 +13,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.inputs import example_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError, problem_from_record
+from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.faults import Fault, invalid
 from securecoderl_edge.serving.serve_settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS

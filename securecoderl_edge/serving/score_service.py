@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError, problem_from_record
+from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer, Submission

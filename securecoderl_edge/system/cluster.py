@@ -1,8 +1,8 @@
-"""Work on a Ray cluster: jobs that are JSON objects become results that are JSON objects, in the order of the jobs.
+"""Work on a Ray cluster: items become results, in the order of the items.
 
-Ray is an optional dependency. Each node, or each GPU, gets one worker process (an actor). Workers get chunks of jobs as
-they finish earlier ones. The chunk of a worker that died is done again by another one. Between processes cross bytes of
-JSON and the name of the class below, no pickled objects.
+Ray is an optional dependency. Each node, or each GPU, gets one worker process (an actor). Workers get chunks of items
+as they finish earlier ones. The chunk of a worker that died is done again by another one. Between processes cross bytes
+of JSON and names of functions, no pickled objects.
 
 A Ray cluster trusts its network: whoever reaches its ports can execute code on its nodes. Nothing here changes that.
 """
@@ -14,13 +14,13 @@ import logging
 import os
 import socket
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from securecoderl_edge import __version__
@@ -32,23 +32,33 @@ _CONNECT_SECONDS = 10.0
 _AGAIN_SECONDS = 5.0
 _WAITING = 8  # finished chunks per running one that may wait for an earlier one
 _MOST_LOSSES = 3  # of workers with the same chunk
+_SAME_SCE = "Is the same sce installed on all nodes?"
+
+T = TypeVar("T")
+R = TypeVar("R")
+# From a chunk of jobs, JSON objects, to as many answers, JSON values.
+Run = Callable[[list[dict[str, Any]]], list[Any]]
 
 
 @dataclass(frozen=True)
-class Work:
-    """A kind of work.
+class Work(Generic[T, R]):
+    """A kind of work, from items to results.
 
     Attributes:
-        maker: ``module:Class``. A worker makes one object of ``settings`` and its number of cores. The object has
-            ``run(jobs)``, from a list of JSON objects to as many results, and ``close()``.
+        opened: a function of a module, called in each worker with ``settings`` and its number of cores. Leaving its
+            context, in another thread, ends what still runs.
         settings: a JSON object.
-        chunk: jobs of one call.
-        ahead: chunks of a worker at a time. With 2, none waits for its next one, and two threads call ``run``.
+        job_of: the JSON object of an item.
+        result_of: the result in the answer to an item; another answer is a ValueError, TypeError or KeyError.
+        chunk: items of one call.
+        ahead: chunks of a worker at a time. With 2, none waits for its next one, and two threads run.
         per_gpu: one worker for each GPU where there are any, instead of one for each node.
     """
 
-    maker: str
+    opened: Callable[[dict[str, Any], int], AbstractContextManager[Run]]
     settings: Mapping[str, Any]
+    job_of: Callable[[T], Mapping[str, Any]]
+    result_of: Callable[[T, Any], R]
     chunk: int = 1
     ahead: int = 1
     per_gpu: bool = False
@@ -65,19 +75,20 @@ def is_ray(engine: str) -> bool:
     return engine != LOCAL
 
 
-def run_jobs(engine: str, work: Work, jobs: Iterable[Mapping[str, Any]]) -> Iterator[list[Any]]:
-    """The results of jobs, chunk by chunk, in the order of the jobs, which are read as workers need them.
+def map_on_cluster(engine: str, work: Work[T, R], items: Iterable[T]) -> Iterator[list[R]]:
+    """The results of items, chunk by chunk, in the order of the items, which are read as workers need them.
 
     The workers end with the iterator, also with one that is not read to its end.
 
     Raises:
         UsageError: no cluster answers.
-        SceError: no worker starts, one refuses the work, all are lost, or a chunk loses several; or see `needs`.
+        SceError: no worker starts, one refuses the work or answers something else, all are lost, or a chunk loses
+            several; or see `needs`.
     """
     with _connected(engine) as ray:
         workers = _start(ray, work)
         try:
-            yield from _pulled(ray, workers, work.ahead, _chunks(jobs, work.chunk))
+            yield from _pulled(ray, workers, work, iter(items))
         finally:
             with suppress(Exception):  # a lost cluster must not hide why the work ended
                 ray.get([worker.close.remote() for worker in workers], timeout=5)
@@ -86,51 +97,51 @@ def run_jobs(engine: str, work: Work, jobs: Iterable[Mapping[str, Any]]) -> Iter
                     ray.kill(worker)
 
 
-class Worker:
-    """What an actor runs. Answers are JSON: ``{"results": ...}``, or ``{"error": ...}`` with a message for users."""
+class ClusterWorker:
+    """What an actor runs. Answers are JSON: ``{"answers": ...}``, or ``{"error": ...}`` with a message for users."""
 
     def __init__(self) -> None:
-        self._maker: Any = None
+        self._stack = ExitStack()
+        self._run: Run = lambda jobs: []
 
     def greet(self) -> None:
         """Show that the process runs; what it then prepares may take long."""
 
     def start(self, request: bytes) -> bytes:
         """Prepare for the work of a request."""
-        asked = json.loads(request)
-        where = f"worker on {socket.gethostname()}"
-        if asked["version"] != __version__:
-            return _encoded(error=f"{where}: sce {__version__}, but {asked['version']} here. Install one version.")
-        module, _, name = asked["maker"].partition(":")
-        try:
-            self._maker = getattr(import_module(module), name)(asked["settings"], asked["cpus"])
-        except SceError as error:
-            return _encoded(error=f"{where}: {error}")
-        return _encoded(results=[])
+        return self._answered(lambda: self._open(**json.loads(request)))
 
-    def run(self, request: bytes) -> bytes:
-        """The results of one chunk."""
-        try:
-            return _encoded(results=self._maker.run(json.loads(request)))
-        except SceError as error:
-            return _encoded(error=f"worker on {socket.gethostname()}: {error}")
+    def run(self, jobs: bytes) -> bytes:
+        """The answers to one chunk."""
+        return self._answered(lambda: self._run(json.loads(jobs)))
 
     def close(self) -> None:
         """End child processes."""
-        if self._maker is not None:
-            self._maker.close()
+        self._stack.close()
+
+    def _open(self, version: str, module: str, name: str, settings: dict[str, Any], cores: int) -> list[Any]:
+        if version != __version__:
+            raise SceError(f"sce {__version__}, but {version} here. Install one version.")
+        self._run = self._stack.enter_context(getattr(import_module(module), name)(settings, cores))
+        return []
+
+    def _answered(self, answers: Callable[[], list[Any]]) -> bytes:
+        try:
+            return _encoded({"answers": answers()})
+        except SceError as error:
+            return _encoded({"error": f"worker on {socket.gethostname()}: {error}"})
 
 
-def _encoded(**answer: Any) -> bytes:
-    return json.dumps(answer).encode("ascii")
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value).encode("ascii")
 
 
-def _decoded(answer: bytes) -> list[Any]:
-    found = json.loads(answer)
-    if "error" in found:
-        raise SceError(found["error"])
-    results: list[Any] = found["results"]
-    return results
+def _decoded(message: bytes) -> list[Any]:
+    decoded = json.loads(message)
+    if "error" in decoded:
+        raise SceError(decoded["error"])
+    answers: list[Any] = decoded["answers"]
+    return answers
 
 
 @contextmanager
@@ -162,33 +173,30 @@ def _demand_answer(engine: str) -> None:
     address = os.environ.get("RAY_ADDRESS", "") if engine == "ray" else engine
     if ":" not in address:
         return  # Ray knows its cluster of this machine from a file
-    place = urlsplit(address if "//" in address else f"//{address}")
+    url = urlsplit(address if "//" in address else f"//{address}")
     try:
-        port = place.port or 10001
-        socket.create_connection((place.hostname or "", port), _CONNECT_SECONDS).close()
+        socket.create_connection((url.hostname or "", url.port or 10001), _CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         raise UsageError(f"--engine {engine}: nobody answers ({error}). Is the cluster running?") from None
 
 
-def _start(ray: Any, work: Work) -> list[Any]:
+def _start(ray: Any, work: Work[T, R]) -> list[Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    actor, request = ray.remote(Worker), {"version": __version__, "maker": work.maker, "settings": dict(work.settings)}
-    cores_of = {}
+    actor, cores_of = ray.remote(ClusterWorker), {}
     for node in ray.nodes():
         cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
-        if not node["Alive"] or not cpus:
-            continue
         count = max(1, gpus) if work.per_gpu else 1
-        for _ in range(count):
+        cores = max(1, cpus // count)
+        for _ in range(count if node["Alive"] and cpus else 0):
             worker = actor.options(
-                num_cpus=max(1, cpus // count),
+                num_cpus=cores,
                 num_gpus=int(work.per_gpu and gpus > 0),
                 max_restarts=0,
                 max_concurrency=work.ahead + 1,  # and `close`
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             ).remote()
-            cores_of[worker] = max(1, cpus // count)
+            cores_of[worker] = cores
     greeted = {worker.greet.remote(): worker for worker in cores_of}
     ready, late = ray.wait(list(greeted), num_returns=len(greeted), timeout=_START_SECONDS) if greeted else ([], [])
     for each in late:
@@ -196,55 +204,53 @@ def _start(ray: Any, work: Work) -> list[Any]:
     if not ready:
         raise SceError(f"no worker started within {_START_SECONDS:g} s. Has the cluster free cores? See ray status.")
     workers = [greeted[each] for each in ready]
+    named = {"version": __version__, "module": work.opened.__module__, "name": work.opened.__name__}
+    requests = [_encoded({**named, "settings": dict(work.settings), "cores": cores_of[each]}) for each in workers]
     try:
         ray.get(ready)
-        requests = [json.dumps({**request, "cpus": cores_of[worker]}).encode("ascii") for worker in workers]
-        answers = ray.get([worker.start.remote(each) for worker, each in zip(workers, requests, strict=True)])
+        answers = ray.get([each.start.remote(request) for each, request in zip(workers, requests, strict=True)])
     except Exception as error:  # the package is missing there, or too old to have this module
-        raise SceError(
-            f"a worker does not start: {first_line(error)}. Is the same sce installed on all nodes?"
-        ) from None
+        raise SceError(f"a worker does not start: {first_line(error)}. {_SAME_SCE}") from None
     for answer in answers:
         _decoded(answer)
     return workers
 
 
-def _chunks(jobs: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
-    left = iter(jobs)
-    while chunk := list(islice(left, size)):
-        yield chunk
-
-
-def _pulled(ray: Any, workers: list[Any], ahead: int, chunks: Iterator[list[Mapping[str, Any]]]) -> Iterator[list[Any]]:
-    numbered = enumerate(chunks)
-    again: deque[tuple[int, Any]] = deque()
-    losses: dict[int, int] = {}
-    running: dict[Any, tuple[Any, int, Any]] = {}
-    finished: dict[int, list[Any]] = {}
-    alive, given = list(workers), 0
+def _pulled(ray: Any, workers: list[Any], work: Work[T, R], items: Iterator[T]) -> Iterator[list[R]]:
+    lost: dict[int, list[T]] = {}  # chunks of workers that died, by number
+    losses: Counter[int] = Counter()
+    running: dict[Any, tuple[Any, int, list[T]]] = {}
+    finished: dict[int, list[R]] = {}
+    begun = yielded = 0
     while True:
         # A slow worker must not let results pile up behind its chunk without bound.
-        room = _WAITING * ahead * len(alive) - len(finished)
-        for worker in alive * ahead:
-            if sum(each is worker for each, _, _ in running.values()) >= ahead or room <= len(running) > 0:
+        room = _WAITING * work.ahead * len(workers) - len(finished)
+        for worker in workers * work.ahead:
+            if sum(each is worker for each, _, _ in running.values()) >= work.ahead or room <= len(running) > 0:
                 continue
-            task = again.popleft() if again else next(islice(numbered, 1), None)
-            if task is None:
+            number = min(lost, default=begun)
+            chunk = lost.pop(number, None) or list(islice(items, work.chunk))
+            if not chunk:
                 break
-            running[worker.run.remote(json.dumps(task[1]).encode("ascii"))] = (worker, *task)
+            begun = max(begun, number + 1)
+            running[worker.run.remote(_encoded([dict(work.job_of(item)) for item in chunk]))] = worker, number, chunk
         if not running:
             return
         for each in ray.wait(list(running), num_returns=1)[0]:
             worker, number, chunk = running.pop(each)
             try:
-                finished[number] = _decoded(ray.get(each))
+                answers = _decoded(ray.get(each))
             except ray.exceptions.RayActorError:
-                alive = [other for other in alive if other is not worker]
-                losses[number] = losses.get(number, 0) + 1
-                if not alive or losses[number] >= _MOST_LOSSES:
+                workers = [other for other in workers if other is not worker]
+                losses[number] += 1
+                if not workers or losses[number] >= _MOST_LOSSES:
                     raise SceError("the cluster loses its workers. Is their memory enough? See ray status.") from None
-                again.append((number, chunk))
-                again = deque(sorted(again, key=lambda task: task[0]))
-        while given in finished:
-            yield finished.pop(given)
-            given += 1
+                lost[number] = chunk
+                continue
+            try:
+                finished[number] = [work.result_of(*pair) for pair in zip(chunk, answers, strict=True)]
+            except (ValueError, TypeError, KeyError) as error:
+                raise SceError(f"a worker's answer is not a result ({error}). {_SAME_SCE}") from None
+        while yielded in finished:
+            yield finished.pop(yielded)
+            yielded += 1

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any, TypeVar
 
@@ -32,12 +33,15 @@ _LENGTH = struct.Struct(">I")
 _Result = TypeVar("_Result")
 
 
-def module_command(module: str) -> list[str]:
+def module_command(module: str, *folders: Path) -> list[str]:
     """The command line that runs ``module`` with the imports of this process; the module's own arguments can follow.
 
     ``python -m`` would search the current folder first, where a user may have a ``queue.py`` of their own.
+
+    Args:
+        folders: are searched first.
     """
-    paths = [path for path in sys.path if path]
+    paths = [*map(str, folders), *(path for path in sys.path if path)]
     return [sys.executable, "-c", _START, json.dumps(paths), module]
 
 

@@ -28,7 +28,6 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, save_adapter
 from securecoderl_edge.runs import DONE_FILE, step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
-from securecoderl_edge.training.update.history import NO_HISTORY, History, history_from_record
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 
 _STATE_FILE = "state.json"
@@ -38,24 +37,25 @@ _VALUE_HEAD = "value_head.safetensors"
 
 
 @dataclass
-class Progress:
-    """The progress of a phase.
+class PhaseProgress:
+    """How far a phase is.
 
     Attributes:
         step: number of updates.
-        ended: the reason for an early end; empty otherwise.
         evaluations: rows of the phase's evaluations.jsonl up to this step.
-        history: what its problems showed, for settings that depend on it.
     """
 
     step: int = 0
-    ended: str = ""
     evaluations: int = 0
-    history: History = NO_HISTORY
 
 
 def save_checkpoint(
-    folder: Path, learner: Learner, progress: Progress, base_name: str, facts: Mapping[str, Any], keep: Collection[int]
+    folder: Path,
+    learner: Learner,
+    progress: PhaseProgress,
+    base_name: str,
+    facts: Mapping[str, Any],
+    keep: Collection[int],
 ) -> Path:
     """Write ``folder/step-N`` under a temporary name, sync it, rename it; delete all but the last `KEEP` others.
 
@@ -100,18 +100,18 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"))
 
 
-def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Progress:
+def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> PhaseProgress:
     """Restore the newest checkpoint; without one, return the progress of a phase that has not started.
 
     Raises:
         SceError: it was made with other settings or of another base model, or a file of it is missing or damaged.
     """
-    found = checkpoints(folder)
-    if not found:
-        return Progress()
-    newest = found[-1]
+    saved = checkpoints(folder)
+    if not saved:
+        return PhaseProgress()
+    newest = saved[-1]
     advice = "start again with --no-resume, or choose another --out"
-    older = f"delete it to resume from {found[-2].name}" if len(found) > 1 else advice
+    older = f"delete it to resume from {saved[-2].name}" if len(saved) > 1 else advice
     if not (newest / _STATE_FILE).is_file():
         raise SceError(f"{newest} is not a complete checkpoint ({_STATE_FILE} is missing); {older}")
     try:
@@ -145,17 +145,16 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
     return progress
 
 
-def _progress_of(state: Mapping[str, Any]) -> Progress:
-    """The `Progress` that `save_checkpoint` wrote.
+def _progress_of(state: Mapping[str, Any]) -> PhaseProgress:
+    """The `PhaseProgress` that `save_checkpoint` wrote.
 
     Raises:
         KeyError, TypeError, ValueError: not such a record.
     """
-    step, ended, evaluations = (state[name] for name in ("step", "ended", "evaluations"))
-    whole = all(type(number) is int and number >= 0 for number in (step, evaluations))
-    if not whole or not isinstance(ended, str):
-        raise ValueError("step, ended or evaluations has the wrong type")
-    return Progress(step, ended, evaluations, history_from_record(state["history"]))
+    step, evaluations = state["step"], state["evaluations"]
+    if not all(type(number) is int and number >= 0 for number in (step, evaluations)):
+        raise ValueError("step or evaluations has the wrong type")
+    return PhaseProgress(step, evaluations)
 
 
 def _is_whole(folder: Path, name: str, expected: Any) -> bool:
@@ -215,7 +214,8 @@ def check_published(folder: Path) -> None:
 def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
     """Save the tensors with NaN or Inf, and those they were computed from."""
     with temporary_beside(file) as temporary:
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
+        # Copies: tensors of a trajectory that are not computed yet are one, and safetensors may not share them.
+        tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in error.tensors.items()}
         save_file(tensors, temporary)
 
 

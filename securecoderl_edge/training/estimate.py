@@ -14,7 +14,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.readiness import completions_per_problem
-from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import MOST_PER_PROBLEM, RL_PHASES, PpoSettings, TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6
@@ -42,7 +42,7 @@ def seconds_per_update(
         return epoch * trained_pass(settings.sft.batch_size, settings.sft.batch_size, settings.sft.max_tokens)
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
-    trained = prompts * min(settings.rft.per_problem, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
+    trained = prompts * min(MOST_PER_PROBLEM, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
     passes = float(epoch)
     if phase in RL_PHASES:
         # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from securecoderl_edge.errors import SceError, first_line, is_device_failure
 from securecoderl_edge.models.adapters import load_adapter
 from securecoderl_edge.models.files import lasting_name
-from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, step_name
 from securecoderl_edge.system.files import remove_leftovers
@@ -17,7 +16,7 @@ from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.checkpoint import (
     KEEP,
-    Progress,
+    PhaseProgress,
     check_published,
     checkpoints,
     keep_for_inspection,
@@ -27,271 +26,213 @@ from securecoderl_edge.training.checkpoint import (
     publish,
     save_checkpoint,
 )
-from securecoderl_edge.training.schedules import phase_steps, rate_share, with_sft_epochs
-from securecoderl_edge.training.selection import (
-    HeldOutResult,
-    best_of,
-    choose,
-    evaluate_policy,
-    result_from_record,
-    updates_without_progress,
-)
-from securecoderl_edge.training.settings import PhaseSettings
-from securecoderl_edge.training.update.history import longest_hint
-from securecoderl_edge.training.update.learner import Learner, NotFiniteError
+from securecoderl_edge.training.recipe import rate_share, with_sft_epochs
+from securecoderl_edge.training.resources import Resources, prepare_phase
+from securecoderl_edge.training.selection import HeldOutResult, best_of, choose, evaluate_policy, result_from_record
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update
 from securecoderl_edge.training.update.ppo_update import ppo_update
-from securecoderl_edge.training.update.references import Hints, groups_of, relift
-from securecoderl_edge.training.update.rewards import partial_weight
 from securecoderl_edge.training.update.rollout import Rollout
-from securecoderl_edge.training.update.self_training import rft_update, ssd_update
-from securecoderl_edge.training.update.sft_update import sft_update
+from securecoderl_edge.training.update.supervised import rft_update, sft_update, ssd_update
 from securecoderl_edge.training.warning_signs import Watch
-from securecoderl_edge.training.workplace import Workplace, prepare_phase
+
+# What makes an update of each phase: it returns metrics, and the rollout if its programs were scored.
+UPDATES: dict[str, Callable[[Learner, Update], tuple[dict[str, Any], Rollout | None]]] = {
+    "sft": sft_update,
+    "binary": ppo_update,
+    "scheduled": ppo_update,
+    "partial": ppo_update,
+    "rft": rft_update,
+    "ssd": ssd_update,
+}
 
 
 class Stopped(Exception):
     """Training stopped on request, after a checkpoint."""
 
 
-class Phase:
-    """The phase ``name``, whose folder begins with its ``number``; ``key`` identifies its inputs, see `reuse`."""
+def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
+    """Train to the phase's last update, or load its result if it is finished.
 
-    def __init__(self, place: Workplace, number: int, name: str, key: str) -> None:
-        self.place, self.name, self.key = place, name, key
-        self.folder = place.run.phase_folder(number, name)
+    Args:
+        number: of the phase in the run; its folder begins with it.
+        key: identifies the inputs of the phase, see `reuse`.
+
+    Raises:
+        SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf, a GPU that failed.
+        Stopped: on request, after a checkpoint.
+    """
+    settings, team, held_out = resources.settings, resources.team, resources.held_out
+    files = PhaseFiles(resources, number, name, key)
+    try:
+        if files.load_result():
+            return
+        learner, problems = prepare_phase(resources, name)
+        if name == "sft":
+            settings = with_sft_epochs(settings, len(problems))
+        steps = files.steps = settings.phase(name).steps
+        files.resume(learner)
+        if held_out and not files.done:
+            files.add(evaluate_policy(learner, resources.scorer, held_out, settings, 0, name))
+            files.save(learner)
+        for step in range(files.step + 1, steps + 1):
+            files.step = step
+            share = rate_share(settings, name, step)
+            for group in learner.optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * share
+            metrics, rollout = UPDATES[name](learner, Update(settings, name, problems, step, resources.scorer))
+            return_free_memory()
+            rate = learner.optimizer.param_groups[0]["lr"]
+            row = {"phase": name, "step": step, "steps": steps, "lr": rate, **metrics}
+            evaluates = bool(held_out) and (step % settings.selection.every == 0 or step == steps)
+            if evaluates:
+                row |= files.add(evaluate_policy(learner, resources.scorer, held_out, settings, step, name))
+            files.write_rows(row, rollout)
+            files.take_snapshot()
+            stop = team.agree(resources.should_stop())
+            if stop or evaluates or step == steps or step % settings.checkpoint_every == 0:
+                files.save(learner)
+            if stop and step < steps:
+                raise Stopped(f"{name} stopped after update {step} of {steps}")
+        files.publish(learner)
+    except NotFiniteError as error:
+        raise SceError(files.not_finite(error)) from None
+    except RuntimeError as error:
+        if not is_device_failure(error):
+            raise
+        raise SceError(files.failed(error)) from error
+
+
+class PhaseFiles:
+    """What a phase has written, and where.
+
+    Attributes:
+        step: the update that is being made, or was made last. steps: number of updates.
+        done: evaluations so far.
+    """
+
+    def __init__(self, resources: Resources, number: int, name: str, key: str) -> None:
+        self.resources, self.name, self.key = resources, name, key
+        self.is_writer, self.base_name = resources.team.is_writer, lasting_name(resources.settings.model)
+        self.folder = resources.run.phase_folder(number, name)
         self.checkpoints = self.folder / "checkpoints"
-        self.metrics = RowFile(place.run.path / "metrics.jsonl")
-        self.samples = RowFile(place.run.path / "samples.jsonl")
+        self.metrics = RowFile(resources.run.path / "metrics.jsonl")
+        self.samples = RowFile(resources.run.path / "samples.jsonl")
         self.evaluations = RowFile(self.folder / EVALUATIONS)
-        self.steps = phase_steps(place.settings)[name]
-        self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
-        self.progress = Progress()
+        self.facts = {"phase": name, "base_model": resources.hashes["base_sha256"], "settings": key}
+        self.step, self.steps = 0, resources.settings.phase(name).steps
         self.done: list[HeldOutResult] = []
         self.watch = Watch()
 
-    def run(self) -> None:
-        """Train to the phase's last update, or load its result if it is finished.
+    def load_result(self) -> bool:
+        """Load the phase's adapter; False if the phase is not finished."""
+        adapter = self.folder / "adapter"
+        if not self.resources.team.agree((adapter / DONE_FILE).is_file()):
+            return False
+        check_published(adapter)
+        load_adapter(self.resources.model, adapter)
+        return True
 
-        Raises:
-            SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf, a GPU that failed.
-            Stopped: on request, after a checkpoint.
-        """
-        try:
-            self._run()
-        except RuntimeError as error:
-            if not is_device_failure(error):
-                raise
-            raise SceError(self._failed(error)) from error
-
-    def _failed(self, error: RuntimeError) -> str:
-        """What to do after the failure of a GPU. Nothing is saved: that would have to read from it."""
-        step, saved = self.progress.step, checkpoints(self.checkpoints)
-        where = f"in {self.name} update {step} of {self.steps}" if step else f"before the first update of {self.name}"
-        intact = f"{saved[-1]} is intact" if saved else f"{self.name} has no checkpoint yet"
-        return f"the GPU failed {where} ({first_line(error)}). {intact}: run the same command to resume"
-
-    def _run(self) -> None:
-        place = self.place
-        if place.team.agree((self.folder / "adapter" / DONE_FILE).is_file()):
-            check_published(self.folder / "adapter")
-            load_adapter(place.model, self.folder / "adapter")
-            return
-        learner, usable = prepare_phase(place, self.name)
-        if self.name == "sft":
-            place = self.place = replace(place, settings=with_sft_epochs(place.settings, len(usable)))
-            self.steps = place.settings.sft.steps
-        progress = self.progress = self._resume(learner)
-        self.done = self._evaluations_so_far()
-        if place.held_out and not self.done:
-            self._evaluate(learner, {})
-            self._save(learner)
-        while progress.step < self.steps and not progress.ended:
-            progress.step += 1
-            row, rollout = self._update(learner, usable)
-            progress.ended = self._reason_to_end(row)
-            is_last = progress.step == self.steps or bool(progress.ended)
-            evaluates = bool(place.held_out) and (progress.step % place.settings.selection.every == 0 or is_last)
-            if evaluates:
-                self._evaluate(learner, row)
-                is_last = is_last or bool(progress.ended)
-            self._write_rows(row, rollout, progress.step)
-            self._take_snapshot(progress.step)
-            stop = place.team.agree(place.should_stop())
-            if stop or evaluates or is_last or progress.step % place.settings.checkpoint_every == 0:
-                self._save(learner)
-            if stop and not is_last:
-                raise Stopped(f"{self.name} stopped after update {progress.step} of {self.steps}")
-        self._publish(learner)
-
-    def _resume(self, learner: Learner) -> Progress:
-        if self.place.team.is_writer:
+    def resume(self, learner: Learner) -> None:
+        """Load the last checkpoint, if there is one, and forget what was written after it."""
+        if self.is_writer:
             for folder in (self.folder, self.checkpoints, self.folder / SNAPSHOTS):
                 remove_leftovers(folder)
         progress = load_latest(self.checkpoints, learner, self.facts)
-        if self.place.team.is_writer:
+        self.step = progress.step
+        if self.is_writer:
             for rows in (self.metrics, self.samples, self.evaluations):
                 # An evaluation before the first checkpoint is repeated.
-                rows.rewind(self.name, progress.step if checkpoints(self.checkpoints) else -1)
+                rows.rewind(self.name, self.step if checkpoints(self.checkpoints) else -1)
             for row in self.metrics.read():
                 if row.get("phase") == self.name:
                     self.watch.after(row)
-        steps = self.place.team.collect([progress.step])
+        steps = self.resources.team.collect([self.step])
         if len(set(steps)) > 1:
             raise SceError(
                 f"the processes found different checkpoints in {self.checkpoints} (of steps {steps}). Run the same "
                 "command again when all machines show the same files"
             )
-        return progress
-
-    def _evaluations_so_far(self) -> list[HeldOutResult]:
-        made = self.progress.evaluations
         try:
-            done = [result_from_record(row) for row in self.evaluations.read()]
-            if len(done) != made or len({len(each.rewards) for each in done}) > 1:
-                raise ValueError(f"{made} evaluations of equal length were made")
+            self.done = [result_from_record(row) for row in self.evaluations.read()]
+            if len(self.done) != progress.evaluations or len({len(each.rewards) for each in self.done}) > 1:
+                raise ValueError(f"{progress.evaluations} evaluations of equal length were made")
         except (SceError, KeyError, TypeError, ValueError) as error:
             raise SceError(f"{self.evaluations.path} is damaged ({error}); start again with --no-resume") from None
-        return done
 
-    def _update(self, learner: Learner, usable: list[Problem]) -> tuple[dict[str, Any], Rollout | None]:
-        try:
-            return make_update(self.place, self.name, learner, usable, self.progress)
-        except NotFiniteError as error:
-            file = self.folder / f"not-finite-{self.progress.step:06d}.safetensors"
-            if self.place.team.is_writer:
-                keep_for_inspection(file, error)
-            self.place.team.wait()
-            raise SceError(
-                f"NaN or Inf in {error.what} of {self.name} update {self.progress.step}; its tensors are in {file}. "
-                "The last checkpoint is intact: give another --out with --init and a lower learning rate"
-            ) from None
-
-    def _reason_to_end(self, row: Mapping[str, Any]) -> str:
-        table = self.place.settings.phase(self.name)
-        limit = table.max_kl if isinstance(table, PhaseSettings) else None
-        kl = row.get("objective/kl")
-        if limit is not None and kl is not None and kl > limit:
-            was = f"KL to the reference was {kl:.2f} nats per completion at step {row['step']}"
-            return f"{was}, over max_kl = {limit:g}"
-        return ""
-
-    def _evaluate(self, learner: Learner, row: dict[str, Any]) -> None:
-        """Evaluate, add it to ``done`` and to the row, and end the phase if it makes no progress."""
-        place, progress, settings = self.place, self.progress, self.place.settings
-        evaluation = evaluate_policy(learner, place.scorer, place.held_out, settings, progress.step, self.name)
+    def add(self, evaluation: HeldOutResult) -> dict[str, float]:
+        """Write an evaluation; returns its part of the row of metrics."""
         self.done.append(evaluation)
-        progress.evaluations = len(self.done)
-        row |= {
+        if self.is_writer:
+            self.evaluations.append([evaluation.to_record(self.name)])
+        return {
             "eval/reward": evaluation.reward,
             "eval/all_tests_rate": evaluation.all_tests_rate,
             "eval/syntax_rate": evaluation.syntax_rate,
         }
-        if self.place.team.is_writer:
-            self.evaluations.append([evaluation.to_record(self.name)])
-        patience, idle = settings.phase(self.name).patience, updates_without_progress(self.done)
-        if patience is not None and idle >= patience and not progress.ended:
-            progress.ended = f"no improvement in {idle} evaluations since step {best_of(self.done).step}"
 
-    def _write_rows(self, row: dict[str, Any], rollout: Rollout | None, step: int) -> None:
-        if self.place.team.is_writer:
+    def write_rows(self, row: dict[str, Any], rollout: Rollout | None) -> None:
+        """Write the row of metrics and the samples of an update, log it, and warn."""
+        if self.is_writer:
             self.metrics.append([row])
             if rollout is not None:
-                self.samples.append(_sample_rows(self.name, step, rollout))
-            self.place.log(row)
+                self.samples.append(_sample_rows(self.name, self.step, rollout))
+            self.resources.log(row)
             for line in self.watch.after(row):
-                self.place.say(line)
+                self.resources.say(line)
 
-    def _save(self, learner: Learner) -> None:
-        if self.place.team.is_writer:
+    def save(self, learner: Learner) -> None:
+        """Write a checkpoint."""
+        if self.is_writer:
             # Also keep the best steps at earlier checkpoints: training resumes from them if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
-            seen = [[each for each in self.done if each.step <= step] for step in (*recent, self.progress.step)]
+            seen = [[each for each in self.done if each.step <= step] for step in (*recent, self.step)]
             best = [best_of(evaluations).step for evaluations in seen if evaluations]
-            base_name = lasting_name(self.place.settings.model)
-            save_checkpoint(self.checkpoints, learner, self.progress, base_name, self.facts, best)
+            progress = PhaseProgress(self.step, len(self.done))
+            save_checkpoint(self.checkpoints, learner, progress, self.base_name, self.facts, best)
             if best:
                 point_to_best(self.folder, best[-1])
-        self.place.team.wait()
+        self.resources.team.wait()
 
-    def _take_snapshot(self, step: int) -> None:
-        every = self.place.settings.snapshot_every
-        if every is not None and step % every == 0 and self.place.team.is_writer:
-            facts = {"phase": self.name, "key": self.key, "step": step, STYLE_KEY: self.place.format.style}
-            folder = self.folder / SNAPSHOTS / step_name(step)
-            publish(folder, self.place.model, lasting_name(self.place.settings.model), facts)
+    def take_snapshot(self) -> None:
+        """Publish the policy of this step, if it is one of those to keep."""
+        every = self.resources.settings.snapshot_every
+        if every is not None and self.step % every == 0 and self.is_writer:
+            facts = {"phase": self.name, "key": self.key, "step": self.step, STYLE_KEY: self.resources.format.style}
+            publish(self.folder / SNAPSHOTS / step_name(self.step), self.resources.model, self.base_name, facts)
 
-    def _publish(self, learner: Learner) -> None:
+    def publish(self, learner: Learner) -> None:
         """Save the policy of the selected step in ``adapter/``, with the reasons next to it."""
-        progress = self.progress
-        chosen, why = progress.step, "the last step; no problems were held out for selection"
+        chosen, why = self.step, "the last step; no problems were held out for selection"
         if self.done:
-            evaluation, why = choose(self.done, self.place.settings.selection.samples)
+            evaluation, why = choose(self.done, self.resources.settings.selection.samples)
             chosen = evaluation.step
-            if chosen != progress.step:
+            if chosen != self.step:
                 load_step(self.checkpoints, chosen, learner)
-        facts = {
-            "phase": self.name,
-            "key": self.key,
-            "steps": progress.step,
-            "ended": progress.ended or "all updates done",
-            "chosen_step": chosen,
-            "why": why,
-        }
-        if self.place.team.is_writer:
-            facts[STYLE_KEY] = self.place.format.style
-            publish(self.folder / "adapter", self.place.model, lasting_name(self.place.settings.model), facts)
-        self.place.team.wait()
+        facts = {"phase": self.name, "key": self.key, "steps": self.step, "chosen_step": chosen, "why": why}
+        if self.is_writer:
+            facts[STYLE_KEY] = self.resources.format.style
+            publish(self.folder / "adapter", self.resources.model, self.base_name, facts)
+        self.resources.team.wait()
 
+    def not_finite(self, error: NotFiniteError) -> str:
+        """What to do after NaN or Inf in an update, whose tensors are saved."""
+        file = self.folder / f"not-finite-{self.step:06d}.safetensors"
+        if self.is_writer:
+            keep_for_inspection(file, error)
+        self.resources.team.wait()
+        return (
+            f"NaN or Inf in {error.what} of {self.name} update {self.step}; its tensors are in {file}. "
+            "The last checkpoint is intact: give another --out with --init and a lower learning rate"
+        )
 
-def make_update(
-    place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress
-) -> tuple[dict[str, Any], Rollout | None]:
-    """Make the update ``progress.step`` of the phase ``name``; returns its row of metrics and its rollout.
-
-    Raises:
-        NotFiniteError: NaN or Inf in the update.
-    """
-    settings, step = place.settings, progress.step
-    share = rate_share(settings, name, step)
-    for group in learner.optimizer.param_groups:
-        group["lr"] = group["peak_lr"] * share
-    rollout: Rollout | None = None
-    if name == "sft":
-        tokens = settings.ppo.micro_batch_tokens
-        facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
-    elif name == "rft":
-        facts, rollout = rft_update(learner, place.scorer, usable, settings.rft, settings.ppo, step, settings.seed)
-    elif name == "ssd":
-        facts = ssd_update(learner, usable, settings.ssd, settings.ppo, step, settings.seed)
-    else:
-        facts, rollout = _reinforce(place, name, learner, usable, progress, share)
-    return_free_memory()
-    rate = learner.optimizer.param_groups[0]["lr"]
-    return {"phase": name, "step": step, "steps": phase_steps(settings)[name], "lr": rate, **facts}, rollout
-
-
-def _reinforce(
-    place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress, share: float
-) -> tuple[dict[str, Any], Rollout]:
-    """One RL update, and what follows from it: the history, a step on references."""
-    settings, step = place.settings, progress.step
-    references, steps = settings.references, phase_steps(settings)[name]
-    longest, weight = longest_hint(references, step, steps), partial_weight(name, step, steps)
-    room = place.architecture.context - settings.ppo.max_tokens
-    hints = Hints(progress.history, longest, room) if references.hints else None
-    facts, rollout = ppo_update(
-        learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed,
-        hints,
-    )  # fmt: skip
-    if references.are_used:
-        progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
-    # While the value head warms up, the policy stays as it is.
-    if references.relift_batch_size and step > settings.ppo.value_warmup_steps:
-        rate, tokens = share * settings.relift_rate, settings.ppo.micro_batch_tokens
-        more, progress.history = relift(learner, usable, progress.history, references, rate, tokens)
-        facts |= more
-        facts["seconds"] += more.get("relift/seconds", 0.0)
-    return facts, rollout
+    def failed(self, error: RuntimeError) -> str:
+        """What to do after the failure of a GPU. Nothing is saved: that would have to read from it."""
+        saved = checkpoints(self.checkpoints)
+        where = f"before the first update of {self.name}"
+        if self.step:
+            where = f"in {self.name} update {self.step} of {self.steps}"
+        intact = f"{saved[-1]} is intact" if saved else f"{self.name} has no checkpoint yet"
+        return f"the GPU failed {where} ({first_line(error)}). {intact}: run the same command to resume"
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:
@@ -301,6 +242,5 @@ def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]
         if completion.sample == 0:
             facts = asdict(score)
             kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
-            hint = {"hint_tokens": len(rollout.hints[completion.prompt])} if any(rollout.hints) else {}
-            rows.append({"phase": phase, "step": step, **kept, **hint})
+            rows.append({"phase": phase, "step": step, **kept})
     return rows

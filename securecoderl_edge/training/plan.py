@@ -22,27 +22,20 @@ from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.runs import Run
-from securecoderl_edge.training.checkpoint import Progress
+from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_of_readiness, seconds_per_update
+from securecoderl_edge.training.inputs import find_inputs
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.training.parallel import Team
-from securecoderl_edge.training.phase import make_update
+from securecoderl_edge.training.phase import UPDATES
 from securecoderl_edge.training.readiness import Readiness, first_rl_phase, measure_readiness, start_in_words
-from securecoderl_edge.training.recipe import known_shapes
+from securecoderl_edge.training.recipe import known_shapes, peak_rate, phase_steps, with_sft_epochs
+from securecoderl_edge.training.resources import Resources, longest_prompt_of, open_resources, prepare_phase
 from securecoderl_edge.training.reuse import find_adapter, phase_keys
-from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import TrainSettings
-from securecoderl_edge.training.update.learner import Learner
-from securecoderl_edge.training.update.self_training import step_on
-from securecoderl_edge.training.workplace import (
-    Workplace,
-    find_sources,
-    formats_of,
-    longest_prompt_of,
-    prepare_phase,
-    workplace,
-)
+from securecoderl_edge.training.settings import MOST_PER_PROBLEM, TrainSettings
+from securecoderl_edge.training.update.learner import Learner, Update
+from securecoderl_edge.training.update.supervised import step_on
 
 # Assumed if neither the problems nor a setting give the length of prompts; few are longer.
 _ASSUMED_PROMPT = 1024
@@ -57,7 +50,7 @@ class PhasePlan:
     Attributes:
         sequences: completions or solutions per update. prompts: distinct prompts among them.
         most_tokens: upper limit for the tokens of all completions of the phase; None for sft.
-        evaluations: their number without early stopping.
+        evaluations: their number.
         seconds_per_update, seconds: from one timed update and evaluation, or from a data sheet; None without either.
     """
 
@@ -216,63 +209,59 @@ def _timed(
     run: Run,
     say: Callable[[str], None],
 ) -> Plan:
-    sources = find_sources(settings, download=False)
-    keys = phase_keys(settings, {**sources.inputs, **formats_of(sources, compute)})
+    inputs = find_inputs(settings, download=False)
+    keys = phase_keys(settings, inputs.identity(compute))
     readiness = None
-    with workplace(run, settings, sources, compute, Team()) as place:
+    with open_resources(run, settings, inputs, compute, Team()) as resources:
         phases, longest, usable = [], 0, 0
         for number, name in enumerate(settings.phases):
-            learner, problems = prepare_phase(place, name)
+            learner, problems = prepare_phase(resources, name)
             usable = len(problems)
             if settings.readiness_problems and name == first_rl_phase(settings):
-                trained = _load_latest(place, settings.phases[:number], keys)
+                trained = _load_latest(resources, settings.phases[:number], keys)
                 start = start_in_words(settings, trained)
-                readiness = measure_readiness(learner, place.scorer, problems, settings, name, start, say=say)
+                readiness = measure_readiness(learner, resources.scorer, problems, settings, name, start, say=say)
             if name == "sft":
                 settings = with_sft_epochs(settings, usable)
-            prompt = longest_prompt_of(place, learner, problems)
+            prompt = longest_prompt_of(resources, learner, problems)
             longest = max(longest, prompt)
-            each = _time_one(place, name, learner, problems)
-            phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))
-        total = len(place.fitted.problems) + place.fitted.left_out
-        counts = ProblemCounts(total, usable, place.fitted.cut, len(place.held_out))
+            each = _time_one(resources, name, learner, problems)
+            phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(resources.held_out)))
+        total = len(resources.fitted.problems) + resources.fitted.left_out
+        counts = ProblemCounts(total, usable, resources.fitted.cut, len(resources.held_out))
     plan = _plan(settings, compute, shape, counts, longest, tuple(phases))
     return plan if readiness is None else replace(plan, readiness=readiness, readiness_seconds=readiness.seconds)
 
 
-def _load_latest(place: Workplace, before: Sequence[str], keys: Mapping[str, str]) -> Sequence[str]:
+def _load_latest(resources: Resources, before: Sequence[str], keys: Mapping[str, str]) -> Sequence[str]:
     """Load the result of the last phase before RL that is finished, here or in another run; returns those up to it."""
     for count in range(len(before), 0, -1):
-        adapter = find_adapter(place.run, before[count - 1], keys[before[count - 1]])
+        adapter = find_adapter(resources.run, before[count - 1], keys[before[count - 1]])
         if adapter is not None:
-            load_adapter(place.model, adapter)
+            load_adapter(resources.model, adapter)
             return before[:count]
     return ()
 
 
-def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
+def _time_one(resources: Resources, phase: str, learner: Learner, problems: list[Problem]) -> tuple[float, float]:
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have only zero-variance groups; without them there would be no update to time.
-    settings = replace(
-        place.settings,
-        ppo=replace(place.settings.ppo, drop_zero_variance_groups=False),
-        references=replace(place.settings.references, relift_learning_rate=0.0),
-    )
-    place = replace(place, settings=settings)
+    ppo = replace(resources.settings.ppo, drop_zero_variance_groups=False)
+    settings, scorer = replace(resources.settings, ppo=ppo), resources.scorer
     for group in learner.optimizer.param_groups:
-        group["peak_lr"] = 0.0
-    make_update(place, phase, learner, usable, Progress(1))  # the first one of a process is slower
-    started = time.monotonic()
-    row, rollout = make_update(place, phase, learner, usable, Progress(2))
+        group["lr"] = 0.0
+    for step in (1, 2):  # the first one of a process is slower
+        started = time.monotonic()
+        row, rollout = UPDATES[phase](learner, Update(settings, phase, problems, step, scorer))
+        return_free_memory()
     if phase == "rft" and rollout is not None and "loss/sft" not in row:
         # No program was correct. Later ones will be: time the largest step that the phase can make.
-        most = settings.rft.per_problem
-        largest = [done for done in rollout.completions if done.sample < most]
-        step_on(learner, rollout.prompts, largest, settings.ppo.micro_batch_tokens)
+        largest = [done for done in rollout.completions if done.sample < MOST_PER_PROBLEM]
+        step_on(learner, rollout.prompts, largest, ppo.micro_batch_tokens)
     updated = time.monotonic()
-    if not place.held_out:
+    if not resources.held_out:
         return updated - started, 0.0
-    evaluate_policy(learner, place.scorer, place.held_out, settings, 0, phase)
+    evaluate_policy(learner, scorer, resources.held_out, settings, 0, phase)
     return updated - started, time.monotonic() - updated
 
 

@@ -187,12 +187,11 @@ def measure_readiness(
         start: the policy in words.
     """
     from securecoderl_edge.training.update.learner import seed_of, shuffled
-    from securecoderl_edge.training.update.rewards import partial_weight
-    from securecoderl_edge.training.update.rollout import collect
+    from securecoderl_edge.training.update.rollout import collect, partial_weight
 
     ppo, began = settings.ppo, time.monotonic()
     order = shuffled(len(problems), seed_of(settings.seed, "readiness"))
-    chosen = [problems[place] for place in order[: settings.readiness_problems]]
+    chosen = [problems[number] for number in order[: settings.readiness_problems]]
     completions = completions_per_problem(ppo)
     amount = f"{len(chosen)} problems x {completions} completions"
     say(f"readiness: sampling {amount} before {phase} (off with --readiness-problems 0)")
@@ -241,21 +240,21 @@ def _from_record(record: Mapping[str, Any]) -> Readiness:
     Raises:
         KeyError, TypeError, ValueError: not such a record.
     """
-    found = Readiness(**{**record, "passed": tuple(record["passed"]), "levels": tuple(record["levels"])})
-    counts = (found.completions, found.prompts, found.group, *found.passed, *found.levels)
-    rates = (found.truncated, 0.0 if found.zero_variance is None else found.zero_variance)
+    report = Readiness(**{**record, "passed": tuple(record["passed"]), "levels": tuple(record["levels"])})
+    counts = (report.completions, report.prompts, report.group, *report.passed, *report.levels)
+    rates = (report.truncated, 0.0 if report.zero_variance is None else report.zero_variance)
     is_one = (
         all(type(count) is int for count in counts)
         and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
-        and all(isinstance(text, str) for text in (found.phase, found.start, found.key))
-        and max(_PASS_AT) <= found.completions <= _MOST
-        and 1 <= found.group <= found.completions
-        and 1 <= found.prompts <= _MOST
-        and all(0 <= passed <= found.completions for passed in found.passed)
-        and all(count >= 0 for count in found.levels)
-        and len(found.levels) == len(STAGE_NAMES)
-        and 0 < found.total == sum(found.levels)
+        and all(isinstance(text, str) for text in (report.phase, report.start, report.key))
+        and max(_PASS_AT) <= report.completions <= _MOST
+        and 1 <= report.group <= report.completions
+        and 1 <= report.prompts <= _MOST
+        and all(0 <= passed <= report.completions for passed in report.passed)
+        and all(count >= 0 for count in report.levels)
+        and len(report.levels) == len(STAGE_NAMES)
+        and 0 < report.total == sum(report.levels)
     )
     if not is_one:
         raise ValueError("not a readiness report")
-    return found
+    return report

@@ -1,8 +1,12 @@
-"""From a recipe, ``--set`` and flags to the settings of a run, and the combinations of settings that are impossible."""
+"""From a recipe, ``--set`` and flags to the settings of a run, and what follows from these alone.
+
+That is: which combinations are impossible, how many updates a phase has, and the learning rate of each.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +83,49 @@ def check_ppo(settings: TrainSettings) -> None:
         )
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
-    reinforced = [name for name in settings.phases if name in RL_PHASES]
-    for name in reinforced:
-        if ppo.value_warmup_steps >= settings.phase(name).steps:
+    for name in settings.phases:
+        if name in RL_PHASES and ppo.value_warmup_steps >= settings.phase(name).steps:
             raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
-    if settings.references.are_used and not reinforced and set(SELF_TRAINING) & set(settings.phases):
-        raise UsageError("references.*: rft and ssd do not use this. Leave it out, or add an RL phase to --phases")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
         )
     if (prompts := ppo.batch_size // ppo.samples_per_prompt) % ppo.minibatches:
         raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
+
+
+def phase_steps(settings: TrainSettings) -> dict[str, int]:
+    """Number of updates of each phase of the run, in order."""
+    return {phase: settings.phase(phase).steps for phase in settings.phases}
+
+
+def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:
+    """The settings with ``sft.steps`` lowered to ``sft.epochs`` passes over this number of problems."""
+    sft = settings.sft
+    if sft.epochs is None:
+        return settings
+    steps = -(-sft.epochs * problems // sft.batch_size)
+    return replace(settings, sft=replace(sft, steps=min(sft.steps, steps)))
+
+
+def peak_rate(settings: TrainSettings, phase: str) -> float:
+    """The highest learning rate of a phase."""
+    own = settings.phase(phase).learning_rate
+    if own is not None:
+        return own
+    return settings.sft.learning_rate if phase in SELF_TRAINING else settings.ppo.learning_rate
+
+
+def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
+    """The learning rate at update ``step`` (from 1) of a phase, as a fraction of its peak.
+
+    It warms up in every phase, since each has a new optimizer. With a linear schedule it falls over sft, and once over
+    all later updates: the noise of late batches then averages out instead of remaining in the policy.
+    """
+    share = min(1.0, step / max(1, settings.warmup_steps))
+    if settings.lr_schedule == "linear":
+        steps = phase_steps(settings)
+        together = [name for name in steps if (name == "sft") == (phase == "sft")]
+        before = sum(steps[name] for name in together[: together.index(phase)])
+        share = min(share, 1 - (before + step - 1) / sum(steps[name] for name in together))
+    return share

@@ -20,7 +20,7 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.training.schedules import peak_rate, phase_steps
+from securecoderl_edge.training.recipe import peak_rate, phase_steps
 from securecoderl_edge.training.settings import (
     PHASES,
     RL_PHASES,
@@ -53,7 +53,6 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if not set(before) & set(RL_PHASES):
             names = _PPO_IN_SFT if phase == "sft" else _PPO_IN_SELF_TRAINING
             used["ppo"] = {name: table["ppo"].get(name) for name in names}
-            used.pop("references")
         if phase == "sft":
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":
@@ -61,8 +60,6 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
         if phase in SELF_TRAINING:
             used["learning_rate"] = peak_rate(settings, phase)  # by default that of SFT, which may not be a phase
-        elif phase in RL_PHASES and settings.references.relift_batch_size:
-            used["relift_learning_rate"] = settings.relift_rate
         parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys

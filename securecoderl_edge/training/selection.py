@@ -93,11 +93,6 @@ def best_of(evaluations: Sequence[HeldOutResult]) -> HeldOutResult:
     return max(evaluations, key=lambda evaluation: evaluation.reward)
 
 
-def updates_without_progress(evaluations: Sequence[HeldOutResult]) -> int:
-    """Number of evaluations after the best one."""
-    return len(evaluations) - 1 - list(evaluations).index(best_of(evaluations))
-
-
 def choose(evaluations: Sequence[HeldOutResult], samples: int) -> tuple[HeldOutResult, str]:
     """The evaluation of the checkpoint to select, and the reason.
 

@@ -22,6 +22,8 @@ SELF_TRAINING = ("rft", "ssd")
 WITHOUT_REWARD = ("sft", "ssd")
 PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 CURRICULUM = ("sft", "binary", "partial")
+# Distinct correct programs of a problem that an update of rft trains on, so that easy problems do not outweigh others.
+MOST_PER_PROBLEM = 4
 # May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
 _CHANGEABLE = (
     "checkpoint_every",
@@ -31,10 +33,6 @@ _CHANGEABLE = (
     "ppo.rollout_sequences",
     "readiness_problems",
 )
-
-
-def _patience_setting() -> Any:
-    return setting(None, "Stop after N evaluations without improvement on held-out problems.", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -70,19 +68,14 @@ class SftSettings:
         "Which solution of a problem to train on. any: a random one; shortest: in characters, for one style.",
         choices=("any", "shortest"),
     )
-    patience: int | None = _patience_setting()
 
 
 @dataclass(frozen=True)
 class PhaseSettings:
-    """Length, learning rate and stopping rules of one RL phase."""
+    """Length and learning rate of one RL phase."""
 
     steps: int = setting(25, "Updates.", minimum=1)
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: ppo.learning_rate.", minimum=0)
-    max_kl: float | None = setting(
-        None, "Stop the phase when mean KL to the reference exceeds this (nats per completion).", minimum=0
-    )
-    patience: int | None = _patience_setting()
 
 
 @dataclass(frozen=True)
@@ -91,14 +84,11 @@ class SelfTrainingSettings:
 
     steps: int = setting(25, "Updates.", minimum=1)
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: sft.learning_rate.", minimum=0)
-    patience: int | None = _patience_setting()
 
 
 @dataclass(frozen=True)
 class RftSettings(SelfTrainingSettings):
     """Rejection-sampling fine-tuning: supervised steps on the policy's own completions that pass all tests."""
-
-    per_problem: int = setting(4, "Distinct correct programs of a problem per update, at most.", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -156,7 +146,6 @@ class PpoSettings:
         minimum=0,
     )
     learning_rate: float = setting(1e-3, "Learning rate of AdamW for the adapter.", minimum=0)
-    value_learning_rate: float = setting(1e-3, "Learning rate of AdamW for the value head.", minimum=0)
     value_warmup_steps: int = setting(
         0, "With `gae`: updates at the start of a phase that train the value head alone.", minimum=0
     )
@@ -164,11 +153,9 @@ class PpoSettings:
     kl_coefficient: float = setting(
         0.02,
         "KL penalty coefficient, applied to the reward. The reference is the SFT policy, or the teacher of the last "
-        "`ssd`. 0: KL is computed for `max_kl` alone.",
+        "`ssd`. 0: KL is not computed.",
         minimum=0,
     )
-    discount: float = setting(1.0, "Discount factor gamma.", minimum=0, maximum=1)
-    gae_lambda: float = setting(0.95, "GAE lambda.", minimum=0, maximum=1)
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion in tokens.", minimum=1)
     rollout_sequences: int = setting(
@@ -176,29 +163,6 @@ class PpoSettings:
     )
     micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
     max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
-
-
-@dataclass(frozen=True)
-class ReferenceSettings:
-    """References inside the RL phases, for problems whose completions all fail."""
-
-    hints: float = setting(
-        0.0,
-        "Longest hint, as a fraction of the reference; completions of a failed problem continue its first lines.",
-        minimum=0,
-        maximum=1,
-    )
-    relift_batch_size: int = setting(
-        0, "ReLIFT: after N failed problems, a supervised step on their references. 0: none.", minimum=0
-    )
-    relift_learning_rate: float | None = setting(
-        None, "Learning rate of those steps; default: sft.learning_rate.", minimum=0
-    )
-
-    @property
-    def are_used(self) -> bool:
-        """Whether anything of it is on."""
-        return self.hints > 0 or self.relift_batch_size > 0
 
 
 @dataclass(frozen=True)
@@ -300,7 +264,6 @@ class TrainSettings:
     partial: PhaseSettings = field(default_factory=PhaseSettings)
     rft: RftSettings = field(default_factory=RftSettings)
     ssd: SsdSettings = field(default_factory=SsdSettings)
-    references: ReferenceSettings = field(default_factory=ReferenceSettings)
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
 
@@ -310,15 +273,8 @@ class TrainSettings:
         return table
 
     def measures_kl(self, phase: str) -> bool:
-        """Whether updates of a phase compute the KL to the reference: for the penalty, or for ``max_kl``."""
-        table = self.phase(phase)
-        return isinstance(table, PhaseSettings) and (self.ppo.kl_coefficient > 0 or table.max_kl is not None)
-
-    @property
-    def relift_rate(self) -> float:
-        """The learning rate of ReLIFT's steps: by default that of SFT."""
-        own = self.references.relift_learning_rate
-        return self.sft.learning_rate if own is None else own
+        """Whether updates of a phase compute the KL to the reference."""
+        return phase in RL_PHASES and self.ppo.kl_coefficient > 0
 
     def prompt_room(self, context: int) -> int:
         """Tokens that a prompt may have in a model of this context."""

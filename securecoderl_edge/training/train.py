@@ -7,14 +7,14 @@ partial    PPO, R_func by reward levels (Table 1)
 rft        supervised steps on the policy's own programs that pass all tests
 ssd        supervised steps on unverified completions of the policy that the phase starts from
 
-The numbered algorithm of one update is in `update.ppo_update`, the formulas are in `update.ppo`; updates of rft and ssd
-are in `update.self_training`. One phase's loop is in `phase`.
+One phase's loop is in `phase`. The numbered algorithm of one update is in `update.ppo_update`, the formulas are in
+`update.ppo`; updates of sft, rft and ssd are in `update.supervised`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from importlib.util import find_spec
@@ -31,8 +31,9 @@ from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, mark_
 from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.heap import return_large_blocks
 from securecoderl_edge.training.checkpoint import check_published, publish
+from securecoderl_edge.training.inputs import Inputs, find_inputs
 from securecoderl_edge.training.parallel import Team, is_restarted, join
-from securecoderl_edge.training.phase import Phase, Stopped
+from securecoderl_edge.training.phase import Stopped, train_phase
 from securecoderl_edge.training.readiness import (
     first_rl_phase,
     measure_readiness,
@@ -40,17 +41,9 @@ from securecoderl_edge.training.readiness import (
     start_in_words,
 )
 from securecoderl_edge.training.record import check_equal, check_shared, prepare_folder, refuse_other_things
+from securecoderl_edge.training.resources import Log, Resources, open_resources, prepare_phase
 from securecoderl_edge.training.reuse import phase_keys, reuse_phase
 from securecoderl_edge.training.settings import TrainSettings
-from securecoderl_edge.training.workplace import (
-    Log,
-    Sources,
-    Workplace,
-    find_sources,
-    formats_of,
-    prepare_phase,
-    workplace,
-)
 
 
 def train(
@@ -85,33 +78,56 @@ def train(
     if not team.is_writer:
         log, say = _nobody, _nobody
     resume = resume or is_restarted()
-    # Before the sources, which may have to be downloaded.
+    # Before the inputs, which may have to be downloaded.
     compute = choose_compute(
         settings.device, settings.base_precision, recompute=settings.gradient_checkpointing, tell=say
     )
-    sources = find_sources(settings)
-    inputs = {**sources.inputs, **formats_of(sources, compute)}
+    inputs = find_inputs(settings)
+    identity = inputs.identity(compute)
     refuse_other_things(run)
-    if not resume and any(out.resolve() in path.resolve().parents for path in sources.paths()):
+    if not resume and any(out.resolve() in path.resolve().parents for path in inputs.paths()):
         raise UsageError(f"--no-resume would delete the run that {out} starts from. Choose another --out")
-    check_equal(settings, {**inputs, "device": compute.device}, team)
+    check_equal(settings, {**identity, "device": compute.device}, team)
     if team.is_writer:
         out.mkdir(parents=True, exist_ok=True)
     with locked(out) if team.is_writer else nullcontext():
         check_shared(out, team)
         if not resume and (out / ENVIRONMENT).is_file():
             # If the new run is rejected, this must happen before the old one is deleted.
-            _try_out(run, settings, sources, compute, team)
+            _try_out(run, settings, inputs, compute, team)
             team.wait()
         if team.is_writer:
-            languages = {problem.language for problem in sources.problems}
-            prepare_folder(run, settings, sources.inputs, languages, compute, team.count, resume)
+            languages = {problem.language for problem in inputs.problems}
+            prepare_folder(run, settings, inputs.hashes, languages, compute, team.count, resume)
         team.wait()
         if (run.policy / DONE_FILE).is_file():
             check_published(run.policy)
-        else:
-            keys = phase_keys(settings, inputs)
-            _train_phases(run, settings, sources, compute, team, keys, resume, log, say, should_stop)
+            if team.is_writer:
+                mark_latest(run)
+            return run
+        _announce(settings, inputs, team, say)
+        keys = phase_keys(settings, identity)
+        with (
+            mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
+            open_resources(run, settings, inputs, compute, team, mirrored, say, should_stop) as resources,
+        ):
+            for number, name in enumerate(settings.phases, 1):
+                if resume and team.is_writer and (other := reuse_phase(run, number, name, keys[name])):
+                    say(f"{name}: reused from run {other}, which trained it from the same inputs")
+                team.wait()
+                if settings.readiness_problems and name == first_rl_phase(settings):
+                    _report_readiness(resources, number, name, keys[name])
+                if name == "ssd":
+                    copy_adapter(resources.model, POLICY_ADAPTER, REFERENCE_ADAPTER)  # its teacher
+                train_phase(resources, number, name, keys[name])
+                if name == "sft":
+                    copy_adapter(resources.model, POLICY_ADAPTER, REFERENCE_ADAPTER)
+                if number < len(settings.phases) and team.agree(should_stop()):
+                    raise Stopped(f"stopped at the end of {name}")
+        if team.is_writer:
+            facts = {"phases": list(settings.phases), STYLE_KEY: settings.prompt.style}
+            publish(run.policy, resources.model, lasting_name(settings.model), facts)
+        team.wait()
         if team.is_writer:
             mark_latest(run)
     return run
@@ -121,82 +137,49 @@ def _nobody(_: object) -> None:
     """Take a row or a message that another process passes on."""
 
 
-def _train_phases(
-    run: Run,
-    settings: TrainSettings,
-    sources: Sources,
-    compute: Compute,
-    team: Team,
-    keys: Mapping[str, str],
-    resume: bool,
-    log: Log,
-    say: Callable[[str], None],
-    should_stop: Callable[[], bool],
-) -> None:
+def _announce(settings: TrainSettings, inputs: Inputs, team: Team, say: Callable[[str], None]) -> None:
+    """Tell what a user may not expect of this model and these processes."""
     prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt // settings.ppo.minibatches
     if team.count > prompts and first_rl_phase(settings) is not None:
         say(f"{team.count} processes share {prompts} prompts per RL step: {team.count - prompts} of them wait")
-    shape = find_architecture(sources.base)
+    shape = find_architecture(inputs.base)
     if isinstance(shape, OtherArchitecture):
         say(shape.note)
     elif not shape.rope_exports:
         unknown = f"sce export does not support rope type {shape.rope_type}"
         say(f"{unknown}: the policy will run here, not in llama.cpp")
-    with (
-        mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
-        workplace(run, settings, sources, compute, team, mirrored, say, should_stop) as place,
-    ):
-        for number, phase in enumerate(settings.phases, 1):
-            if resume and team.is_writer:
-                other = reuse_phase(run, number, phase, keys[phase])
-                if other:
-                    say(f"{phase}: reused from run {other}, which trained it from the same inputs")
-            team.wait()
-            if settings.readiness_problems and phase == first_rl_phase(settings):
-                _report_readiness(place, number, phase, keys[phase])
-            if phase == "ssd":
-                copy_adapter(place.model, POLICY_ADAPTER, REFERENCE_ADAPTER)  # its teacher
-            Phase(place, number, phase, keys[phase]).run()
-            if phase == "sft":
-                copy_adapter(place.model, POLICY_ADAPTER, REFERENCE_ADAPTER)
-            if number < len(settings.phases) and team.agree(should_stop()):
-                raise Stopped(f"stopped at the end of {phase}")
-    if team.is_writer:
-        facts = {"phases": list(settings.phases), STYLE_KEY: settings.prompt.style}
-        publish(run.policy, place.model, lasting_name(settings.model), facts)
-    team.wait()
 
 
-def _report_readiness(place: Workplace, number: int, phase: str, key: str) -> None:
+def _try_out(run: Run, settings: TrainSettings, inputs: Inputs, compute: Compute, team: Team) -> None:
+    """Prepare every phase as `train` does, and write nothing; errors are those of `train`."""
+    with open_resources(run, settings, inputs, compute, team) as resources:
+        for name in settings.phases:
+            prepare_phase(resources, name)
+
+
+def _report_readiness(resources: Resources, number: int, phase: str, key: str) -> None:
     """Print the readiness report of the model that the phase starts from; it is made once.
 
     Raises:
         Stopped: on request, after the report.
     """
-    run, team, settings = place.run, place.team, place.settings
+    run, team, settings, say = resources.run, resources.team, resources.settings, resources.say
     if team.agree((run.phase_folder(number, phase) / "adapter" / DONE_FILE).is_file()):
         return
-    found = read_readiness(run)
-    wanted = min(settings.readiness_problems, len(place.fitted.problems))
-    if team.agree(found is None or found.key != key or len(found.passed) != wanted):
-        learner, usable = prepare_phase(replace(place, say=_nobody), phase)
+    report = read_readiness(run)
+    wanted = min(settings.readiness_problems, len(resources.fitted.problems))
+    if team.agree(report is None or report.key != key or len(report.passed) != wanted):
+        learner, problems = prepare_phase(replace(resources, say=_nobody), phase)
         start = start_in_words(settings, settings.phases[: number - 1])
-        found = measure_readiness(learner, place.scorer, usable, settings, phase, start, key, place.say)
+        report = measure_readiness(learner, resources.scorer, problems, settings, phase, start, key, say)
         if team.is_writer:
             with write_atomically(run.path / READINESS) as out:
-                out.write(json.dumps(asdict(found)) + "\n")
-        if team.agree(place.should_stop()):
+                out.write(json.dumps(asdict(report)) + "\n")
+        if team.agree(resources.should_stop()):
             raise Stopped(f"stopped before {phase}")
-    if found is not None:
-        for name, fact in found.facts().items():
-            place.say(f"{name:15} {fact}")
-
-
-def _try_out(run: Run, settings: TrainSettings, sources: Sources, compute: Compute, team: Team) -> None:
-    """Prepare every phase as `_train_phases` would, and write nothing; errors are those of `train`."""
-    with workplace(run, settings, sources, compute, team) as place:
-        for phase in settings.phases:
-            prepare_phase(place, phase)
+    if report is not None:
+        for name, fact in report.facts().items():
+            say(f"{name:15} {fact}")
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class Watch:
         if len(self._first) < WINDOW:
             self._first.append(row)
         passed, programs = _number(row, "all_tests_rate"), _number(row, "scores")
-        if passed is not None and programs is not None:  # else every prompt had a hint
+        if passed is not None and programs is not None:
             self._updates = 0 if passed else self._updates + 1
             self._programs = 0 if passed else self._programs + int(programs)
         step = int(_number(row, "step") or 0)
@@ -123,8 +123,7 @@ class Watch:
         )
         if first is None or last is None or passed is None or passing is None:
             return ""
-        # A completion that continues a hint is shorter by the hint.
-        if last >= _LENGTH_LEFT * first or passing >= 2 * passed or "hints/share_of_prompts" in self._last[-1]:
+        if last >= _LENGTH_LEFT * first or passing >= 2 * passed:
             return ""
         return (
             f"programs have {last / first:.0%} of the tokens of the start of the phase, and {passing:.0%} pass all "

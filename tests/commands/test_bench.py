@@ -17,7 +17,7 @@ from rich.console import Console
 
 from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run, mark_latest
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -151,7 +151,8 @@ def test_flags_reach_the_runtime_and_the_sampling(folder: Path, opened: Opened) 
         *("--temperature", "0", "--max-tokens", "99", "--samples", "2"),
     )
     _, options, runtime = opened[0]
-    assert (options["threads"], options["parallel"], options["device"]) == (1, 8, "cpu")
+    settings = options["settings"]
+    assert (settings.threads, options["parallel"], settings.device) == (1, 8, "cpu")
     assert len(runtime.prompts) == 3
     sampling = runtime.calls[0][1]
     assert (sampling.temperature, sampling.max_tokens) == (0, 99)

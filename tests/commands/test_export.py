@@ -16,8 +16,8 @@ from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import license_of
-from securecoderl_edge.models.gguf_header import header_strings, is_adapter, read_header
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.models.gguf.header import header_strings, is_adapter, read_header
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runtimes.spec import default_models, resolve_model
 
 __all__ = ["folder"]  # a fixture

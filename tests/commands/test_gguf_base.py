@@ -20,8 +20,8 @@ from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.models import files
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, base_folder, gguf_file, lasting_name
-from securecoderl_edge.models.from_gguf import gguf_source
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.folder import gguf_source
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes.spec import resolve_model

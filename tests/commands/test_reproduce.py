@@ -11,7 +11,7 @@ from cli_runs import run_sce
 from securecoderl_edge.commands.options import flags_of
 from securecoderl_edge.evaluation.study.table3 import Table3Settings
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 
 RECIPE = """
 model = {model}

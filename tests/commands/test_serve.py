@@ -20,7 +20,7 @@ pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.serving.serve_settings import KEY_VARIABLE, ServeSettings
 

@@ -14,7 +14,7 @@ from cli_runs import run_sce
 from exports import export_gguf
 from fake_runtime import problem
 
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.sandbox.calibration import CALIBRATION_FILE
 

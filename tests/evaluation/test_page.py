@@ -81,7 +81,7 @@ def sample(step: int, name: str, program: str = "print(1)\n", **changes: Any) ->
 
 def outcome(*steps: int) -> dict[str, Any]:
     held_out = [{"step": step, "reward": 0.5 + step / 100, "all_tests_rate": step / 100} for step in steps]
-    facts = {"chosen_step": steps[-1], "why": "it did best", "ended": "all updates made", "steps": steps[-1]}
+    facts = {"chosen_step": steps[-1], "why": "it did best", "steps": steps[-1]}
     return {**facts, "held_out": held_out}
 
 
@@ -137,7 +137,7 @@ def test_a_finished_run_is_told_in_full(make_run: MakeRun) -> None:
 
 @needs_charts
 def test_what_files_hold_is_text_and_never_markup(make_run: MakeRun) -> None:
-    facts = {**outcome(0, 2), "why": HOSTILE, "ended": HOSTILE}
+    facts = {**outcome(0, 2), "why": HOSTILE}
     rows = [update("binary", 1), update(HOSTILE, 1, stages={HOSTILE: 3}), update("$\\frac", 2)]
     run = make_run(rows, [sample(1, HOSTILE, HOSTILE), sample(2, HOSTILE, HOSTILE)], {"binary": facts})
     (run.path / "config.toml").write_text(HOSTILE.replace("\ud800", ""))
@@ -297,16 +297,6 @@ def test_a_missing_matplotlib_is_named_with_its_extra(make_run: MakeRun, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"matplotlib is not installed.*\[plots\]"):
         render_report(make_run([update("sft", 1)]))
-
-
-@needs_charts
-def test_a_program_that_a_hint_began_is_shown_as_such(make_run: MakeRun) -> None:
-    rows = [{"phase": "binary", "step": step, "steps": 2, "all_tests_rate": 0.5} for step in (1, 2)]
-    facts = {"id": "p", "program": "print(1)", "stage": 4, "passed": 1, "total": 1, "reward": 1.0}
-    samples = [{"phase": "binary", "step": step, **facts, "hint_tokens": 12 * (step - 1)} for step in (1, 2)]
-    text = render_report(make_run(rows, samples))
-    assert "begun by a hint of 12 tokens" in text
-    assert "a hint of 0 tokens" not in text
 
 
 @needs_charts

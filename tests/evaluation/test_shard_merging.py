@@ -15,7 +15,7 @@ from once import Once
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import Shard, shard_of
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 
 pytestmark = pytest.mark.usefixtures("one_sandbox")
 

@@ -26,10 +26,10 @@ from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
 from securecoderl_edge.evaluation.study.steps import Chain, all_steps, chains, preparations, run_study
 from securecoderl_edge.evaluation.study.table3 import PRESETS, Table3Settings, table3
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.processes import module_command, on_ending_signals
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import phase_steps
 
 # A module that writes down that it ran, and does what its arguments say.
 WORKER = """
@@ -442,10 +442,26 @@ def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None
 def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
     study = planned("starter", Path("runs"))
     (step,) = preparations(list(chains(study, 1)))
-    assert step.command.startswith("python -m securecoderl_edge.training.pretrain --init nano")
+    assert step.command.startswith("python benchmarks/starter/pretrain.py --init nano")
     for arm in study.arms:
         model = study.settings(arm, 42).model
         assert model == ("runs/bases/nano-hard" if arm.split.name == "hard" else "nano")
+
+
+@pytest.mark.slow
+def test_the_pretraining_of_a_base_runs_in_a_clone() -> None:
+    (step,) = preparations(list(chains(table3("starter", Path("runs")), 1)))
+    shown = subprocess.run([*step.process, "--help"], capture_output=True, text=True, check=True)
+    assert "--hard-share" in shown.stdout
+
+
+def test_a_base_that_only_a_clone_can_pretrain_is_asked_for_before_hours_are_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "PRETRAIN_SCRIPT", tmp_path / "nowhere.py")
+    study = table3("starter", tmp_path / "study", seeds=1)
+    with pytest.raises(UsageError, match=r"base model nano-hard: .*clone of the repository.*--splits"):
+        run_study(study, 1)
 
 
 def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:

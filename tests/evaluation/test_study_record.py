@@ -89,7 +89,7 @@ def finished(tmp_path: Path) -> Study:
                 (adapter / DONE_FILE).write_text(json.dumps({"chosen_step": number}))
             updates = [
                 {"phase": "binary", "step": step, "all_tests_rate": step / 10 + seed}
-                | {"tokens": 500, "episode": 64 * step, "relift/tokens": seed * step, "seconds": 2.5}
+                | {"tokens": 500, "episode": 64 * step, "seconds": 2.5}
                 for step in range(1, 5)
             ]
             rows = [
@@ -376,8 +376,7 @@ def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study
 def test_the_cost_of_a_training_counts_every_phase_and_the_tokens_of_references(finished: Study) -> None:
     sft, simple = (each["cost"] for each in figures_record(finished)["arms"])
     assert sft == {"updates": 2, "completions": 0, "reference_tokens": 1001, "seconds": 7}
-    # ReLIFT's counter of the last update, 4 x 42 and 4 x 43, is added to the tokens of SFT.
-    assert simple == {"updates": 6, "completions": 256, "reference_tokens": 1001 + 170, "seconds": 17}
+    assert simple == {"updates": 6, "completions": 256, "reference_tokens": 1001, "seconds": 17}
 
 
 def test_tables_have_the_papers_columns_and_a_row_for_every_model(finished: Study) -> None:

@@ -101,7 +101,7 @@ def test_an_exported_adapter_is_verified_described_and_small(base: Path, adapter
 def test_a_missing_permutation_is_caught(
     base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securecoderl_edge.models.gguf_layout.permute_rotary", lambda weight, heads: weight)
+    monkeypatch.setattr("securecoderl_edge.models.gguf.layout.permute_rotary", lambda weight, heads: weight)
     with pytest.raises(SceError, match="does not agree with the original"):
         export_adapter(base, adapter, "f32", tmp_path / "lora.gguf", force=False)
     assert list(tmp_path.iterdir()) == []

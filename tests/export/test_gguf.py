@@ -34,7 +34,7 @@ from securecoderl_edge.export.verify_worker import measure as compare_with_refer
 from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 
 DEEPSEEK = SHARED / "deepseek-coder-tokenizer"
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
@@ -229,7 +229,7 @@ def test_a_config_of_transformers_4_gives_the_same_file(linear_model: Path, tmp_
 
 
 def break_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("securecoderl_edge.models.gguf_layout.permute_rotary", lambda weight, heads: weight)
+    monkeypatch.setattr("securecoderl_edge.models.gguf.layout.permute_rotary", lambda weight, heads: weight)
 
 
 def drop_rope_scaling(monkeypatch: pytest.MonkeyPatch) -> None:

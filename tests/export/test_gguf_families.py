@@ -26,10 +26,10 @@ from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.verify_worker import measure
-from securecoderl_edge.models import gguf_layout
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.models.from_gguf import folder_of_gguf
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf import layout as gguf_layout
+from securecoderl_edge.models.gguf.folder import folder_of_gguf
+from securecoderl_edge.models.gguf.header import read_header
 
 # What llama.cpp does not compute, and why.
 REFUSED = {"qwen3-biases": "biases outside of q, k and v"}

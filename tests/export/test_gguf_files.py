@@ -41,7 +41,7 @@ def test_an_export_is_verified_described_and_recognised(tiny_model: Path, tiny_a
 def test_a_file_that_fails_its_verification_is_not_left_under_its_name(
     tiny_model: Path, tiny_adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securecoderl_edge.models.gguf_layout.permute_rotary", lambda weight, heads: weight)
+    monkeypatch.setattr("securecoderl_edge.models.gguf.layout.permute_rotary", lambda weight, heads: weight)
     with pytest.raises(SceError, match="top-1 agreement is"):
         export_gguf(tiny_model, tiny_adapter, "f32", tmp_path / "m.gguf", force=False)
     assert list(tmp_path.iterdir()) == []

@@ -250,7 +250,7 @@ def test_a_model_that_onnxruntime_cannot_attend_for_is_refused(tmp_path: Path, s
     with pytest.raises(UsageError, match=f"head size of {size}, only multiples of 16; use --portable"):
         write_onnx(base, None, "f32", tmp_path)
     write_onnx(base, None, "f32", tmp_path, portable=True)
-    assert OnnxModel(tmp_path, 1).open_batch(1, 4).prefill([[5, 6, 7]])[0].shape[0] == 3
+    assert OnnxModel(tmp_path, 1).open_sequences(1, 4).prefill([[5, 6, 7]])[0].shape[0] == 3
 
 
 def test_the_types_are_those_that_the_command_offers() -> None:

@@ -25,8 +25,8 @@ from securecoderl_edge.export.reference import read_reference
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.families import SILU
 from securecoderl_edge.models.tokenizer import read_tokenizer
-from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx.model import OnnxModel
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -53,7 +53,7 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
     rng = np.random.default_rng(3)
     texts = [rng.integers(2, 400, size).tolist() for size in (4 * WINDOW, 2 * WINDOW + 3, 3 * WINDOW - 1)]
     steps = 2 * WINDOW
-    batch = model.open_batch(3, 4 * WINDOW)
+    batch = model.open_sequences(3, 4 * WINDOW)
     found = [[logits] for logits in batch.prefill([text[:-steps] for text in texts])]
     for step in range(steps):
         if step == WINDOW:
@@ -62,7 +62,7 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
         for row, one in zip(found, logits, strict=True):
             row.append(one[None])
     for text, row in zip(texts, found, strict=True):
-        whole = model.open_batch(1, len(text)).prefill([text])[0]
+        whole = model.open_sequences(1, len(text)).prefill([text])[0]
         np.testing.assert_allclose(np.concatenate(row), whole, atol=2e-4)
 
 
@@ -71,7 +71,9 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
 def test_the_runtime_writes_the_greedy_text_of_transformers(sources: Sources, name: str, portable: bool) -> None:
     source = sources.family(name)
     decode = read_tokenizer(source.base).backend.decode
-    runtime = open_runtime(resolve_model(str(sources.exported(name, "f32", portable))), threads=1)
+    runtime = open_runtime(
+        resolve_model(str(sources.exported(name, "f32", portable))), RuntimeSettings("cpu", threads=1)
+    )
     traces = list(read_reference(source.reference))
     prompts = [decode(trace.tokens[: trace.prompt_length], skip_special_tokens=False) for trace in traces]
     answers = runtime.generate(prompts, 1, Sampling(0.0, 24))

@@ -23,8 +23,8 @@ from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.recheck import recheck
-from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel, joined
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -105,7 +105,7 @@ def test_another_runtime_finds_the_same_logits_with_padding_on_either_side(
             },
         )[0]
         for row, prompt in enumerate(prompts):
-            expected = model.open_batch(1, 60).prefill([[*prompt, 30]])[0]
+            expected = model.open_sequences(1, 60).prefill([[*prompt, 30]])[0]
             logits = found["logits"][row][mask[row] == 1]
             np.testing.assert_allclose(logits, expected[:-1], atol=2e-4)
             np.testing.assert_allclose(after[row, -1], expected[-1], atol=2e-4)
@@ -115,18 +115,18 @@ def test_another_runtime_finds_the_same_logits_with_padding_on_either_side(
 def test_rows_of_a_batch_are_those_of_single_runs(sources: Sources, tmp_path: Path, quant: str) -> None:
     model = OnnxModel(write(sources("linear"), tmp_path / "m", quant), 1)
     tolerance = 1e-4 if quant == "f32" else 0.05
-    batch = model.open_batch(len(PROMPTS), 12)
+    batch = model.open_sequences(len(PROMPTS), 12)
     together = batch.prefill(PROMPTS)
     chosen = batch.choose([2, 0, 0])
     steps = [batch.step([30, 31, 32]), batch.step([33, 34, 35])]
     again = chosen.step([40, 41, 42])
     for row, prompt in enumerate(PROMPTS):
-        alone = model.open_batch(1, 12)
+        alone = model.open_sequences(1, 12)
         np.testing.assert_allclose(together[row], alone.prefill([prompt])[0], atol=tolerance)
         for number, step in enumerate(steps):
             np.testing.assert_allclose(step[row], alone.step([30 + row + 3 * number])[0], atol=tolerance)
     for place, (row, token) in enumerate([(2, 40), (0, 41), (0, 42)]):
-        alone = model.open_batch(1, 12)
+        alone = model.open_sequences(1, 12)
         alone.prefill([PROMPTS[row]])
         np.testing.assert_allclose(again[place], alone.step([token])[0], atol=tolerance)
 
@@ -138,9 +138,9 @@ def test_rows_of_several_batches_join_one_again_and_again(
 ) -> None:
     source = sources(name) if name in MODELS else sources.family(name)
     model = OnnxModel(source.write(tmp_path / "m", "f32", portable=is_portable), 1)
-    alone = [model.open_batch(1, 120) for _ in LONGER]
+    alone = [model.open_sequences(1, 120) for _ in LONGER]
     texts = [list(prompt) for prompt in LONGER]
-    first, second = model.open_batch(2, 120), model.open_batch(1, 80)
+    first, second = model.open_sequences(2, 120), model.open_sequences(1, 80)
     first.prefill(LONGER[:2])
     second.prefill(LONGER[2:])
     for single, prompt in zip(alone, LONGER, strict=True):
@@ -202,7 +202,7 @@ def test_the_command_writes_verifies_and_checks_again(
     asked = ["Add two numbers.", "def f(x):"]
     answers = []
     for model in (str(folder), str(source.base)):
-        runtime = open_runtime(resolve_model(model), threads=1)
+        runtime = open_runtime(resolve_model(model), RuntimeSettings("cpu", threads=1))
         answers.append([each[0].text for each in runtime.generate(asked, 1, Sampling(0.0, 16))])
         runtime.close()
     assert answers[0] == answers[1]

@@ -21,7 +21,7 @@ from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.vocabulary import read_vocabulary
-from securecoderl_edge.models.pre_tokenizers import ignores_merges, name_of, pre_tokenizer_of
+from securecoderl_edge.models.gguf.pre_tokenizers import ignores_merges, name_of, pre_tokenizer_of
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 

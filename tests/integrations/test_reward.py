@@ -20,7 +20,7 @@ from securecoderl_edge.integrations import verl
 from securecoderl_edge.integrations.problem_reward import PARTS, ProblemReward, text_of
 from securecoderl_edge.integrations.trl import Reward
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.score import Score
 

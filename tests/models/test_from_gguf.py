@@ -27,13 +27,13 @@ from safetensors.torch import load_file
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.models import from_gguf
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
-from securecoderl_edge.models.from_gguf import folder_of_gguf, gguf_source
-from securecoderl_edge.models.gguf_config import config_of
-from securecoderl_edge.models.gguf_header import read_header
-from securecoderl_edge.models.gguf_layout import arranged, restored, tensor_names
+from securecoderl_edge.models.gguf import folder as gguf_folder
+from securecoderl_edge.models.gguf.config import config_of
+from securecoderl_edge.models.gguf.folder import folder_of_gguf, gguf_source
+from securecoderl_edge.models.gguf.header import read_header
+from securecoderl_edge.models.gguf.layout import arranged, restored, tensor_names
 from securecoderl_edge.models.tokenizer import read_tokenizer, special_tokens
 
 LLAMA3 = {
@@ -171,7 +171,7 @@ def test_a_folder_is_made_once_and_again_when_it_is_gone(
     assert folder.parent == cache
     digest = sha256_of_folder(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(from_gguf, "_convert", lambda *arguments: pytest.fail("it was converted again"))
+        patch.setattr(gguf_folder, "_convert", lambda *arguments: pytest.fail("it was converted again"))
         assert folder_of_gguf(float_file) == folder
         copy = float_file.with_name("copy.gguf")
         shutil.copyfile(float_file, copy)
@@ -180,7 +180,7 @@ def test_a_folder_is_made_once_and_again_when_it_is_gone(
     assert sha256_of_folder(folder_of_gguf(float_file)) == digest
     (folder / "model.safetensors").unlink()
     assert sha256_of_folder(folder_of_gguf(float_file)) == digest
-    monkeypatch.setattr(from_gguf, "_VERSION", 0)
+    monkeypatch.setattr(gguf_folder, "_VERSION", 0)
     assert sha256_of_folder(folder_of_gguf(float_file)) != digest
 
 
@@ -192,14 +192,14 @@ def test_processes_that_convert_at_once_all_get_the_whole_folder(float_file: Pat
 
 
 def test_a_whole_folder_is_never_replaced(float_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert = from_gguf._convert
+    convert = gguf_folder._convert
 
     def convert_too_late(path: Path, folder: Path, digest: str) -> None:
         convert(path, folder, digest)
         shutil.copytree(folder, cache / digest)
         (cache / digest / "of-another-process").touch()
 
-    monkeypatch.setattr(from_gguf, "_convert", convert_too_late)
+    monkeypatch.setattr(gguf_folder, "_convert", convert_too_late)
     folder = folder_of_gguf(float_file)
     assert (folder / "of-another-process").is_file()
     assert [*cache.iterdir()] == [folder]
@@ -326,7 +326,7 @@ def test_too_small_a_disk_is_noticed_before_weights_are_written(
     float_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 5, 5))
-    monkeypatch.setattr(from_gguf, "_write_weights", lambda *arguments: pytest.fail("weights were written"))
+    monkeypatch.setattr(gguf_folder, "_write_weights", lambda *arguments: pytest.fail("weights were written"))
     with pytest.raises(SceError, match="GB are free"):
         folder_of_gguf(float_file)
     assert [*cache.iterdir()] == []

@@ -15,7 +15,7 @@ pytest.importorskip("gguf", reason="needs the gguf extra")
 import gguf
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.gguf_header import header_strings, read_header
+from securecoderl_edge.models.gguf.header import header_strings, read_header
 
 
 def test_a_header_is_what_the_gguf_package_reads(tiny_gguf: Path) -> None:

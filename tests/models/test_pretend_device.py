@@ -22,12 +22,12 @@ from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import Sampled, Sampler, sample
+from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 
 # More tokens than a cache grows by; more than the window of the families that have one.
 LENGTH = CACHE_GROWTH + 6
-DRAW, PREFILL = "models/sampling.py:Completions.draw", "models/sampling.py:_prefill"
+DRAW, PREFILL = "models/sampling.py:PartialCompletions.draw", "models/sampling.py:_prefill"
 
 
 def adapted(folder: Path, device: str, precision: str = "fp32", dtype: torch.dtype = torch.float32) -> Any:
@@ -45,7 +45,7 @@ def sampler(length: int = LENGTH, ends: frozenset[int] = frozenset()) -> Sampler
     return Sampler(0.8, length, ends, torch.rand(6, length, generator=torch.Generator().manual_seed(4)))
 
 
-def drawn(decoder: Decoder, how: Sampler, parallel: int | None = None) -> list[Sampled]:
+def drawn(decoder: Decoder, how: Sampler, parallel: int | None = None) -> list[TokenCompletion]:
     return sample(decoder, PROMPTS, 2, how, parallel)
 
 

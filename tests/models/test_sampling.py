@@ -17,10 +17,11 @@ from tiny_models import build_adapter
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.decoder import Decoder, attended
+from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import sample_with_generate
 from securecoderl_edge.models.packages import require_torch
-from securecoderl_edge.models.sampling import Sampled, Sampler, draw_tokens, sample
+from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.hf import HfRuntime
@@ -49,7 +50,7 @@ def adapted(request: pytest.FixtureRequest, tiny_model: Path, tiny_qwen: Path) -
 
 def draw(
     decoder: Decoder, tokenizer: Any, temperature: float, samples: int = 1, seed: int = 0, length: int = 20
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     tokens = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     uniforms = torch.rand(len(PROMPTS) * samples, length, generator=torch.Generator().manual_seed(seed))
     sampler = Sampler(temperature, length, frozenset({tokenizer.eos_token_id}), uniforms)
@@ -154,7 +155,7 @@ def test_one_query_attends_as_the_fused_kernel_says(kv_heads: int) -> None:
 
 def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapted: Any, tokenizer: Any) -> None:
     decoder = Decoder(adapted, torch.float32)
-    finished: list[Sampled] = []
+    finished: list[TokenCompletion] = []
     ends = frozenset(range(0, 400, 3))  # many end tokens: sequences end at different lengths
     tokens = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     uniforms = torch.rand(len(PROMPTS) * 8, 20, generator=torch.Generator().manual_seed(0))

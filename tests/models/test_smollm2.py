@@ -14,7 +14,7 @@ from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure
 from securecoderl_edge.models.files import smollm2_file
-from securecoderl_edge.models.from_gguf import folder_of_gguf
+from securecoderl_edge.models.gguf.folder import folder_of_gguf
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 

@@ -10,7 +10,7 @@ from places import ROOT
 
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, smollm2_file
-from securecoderl_edge.models.gguf_header import header_strings, is_adapter
+from securecoderl_edge.models.gguf.header import header_strings, is_adapter
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import Run
@@ -69,14 +69,14 @@ def test_a_supervised_policy_is_called_one_in_spite_of_its_name() -> None:
 def test_it_answers_in_another_way_than_its_base() -> None:
     pytest.importorskip("llama_cpp", reason="needs the gguf extra")
     from securecoderl_edge.prompts.styles import choose_format
-    from securecoderl_edge.runtimes import open_runtime
+    from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
     from securecoderl_edge.runtimes.protocol import Sampling
     from securecoderl_edge.runtimes.spec import resolve_model
 
     problem, texts = load_problems("mbpp:test")[0], []
     for name in (SMOLLM2, SMOLLM2_RL, SMOLLM2_RL):
         spec = resolve_model(name)
-        with closing(open_runtime(spec, threads=1)) as runtime:
+        with closing(open_runtime(spec, RuntimeSettings("cpu", threads=1))) as runtime:
             style = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
             ((completion,),) = runtime.generate([style.prompt(problem)], 1, Sampling(temperature=0.0, max_tokens=48))
         texts.append(completion.text)

@@ -17,7 +17,7 @@ from torch import Tensor
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.transformer import hidden_states
+from securecoderl_edge.models.transformer import Packing, hidden_states
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
 ROPES = {
@@ -71,14 +71,16 @@ def test_padding_is_neither_computed_nor_seen(tiny_model: Path, only: list[int] 
     model = adapted(tiny_model)
     tokens = torch.randint(2, 400, (3, 30), generator=torch.Generator().manual_seed(1))
     lengths = [30, 1, 12]
-    index = torch.cat([torch.arange(length) + 30 * row for row, length in enumerate(lengths)])
+    packing = Packing.of(lengths, tokens)
+    assert packing.index is not None
+    assert packing.index.tolist() == [*range(30), 30, *range(60, 72)]
     wanted = torch.tensor(only) if only else None
     whole, _ = hidden_states(model, tokens, only=wanted)
     for padding in (0, 7):
         padded = tokens.flatten().index_fill(0, torch.tensor([31, 59, 72, 89]), padding).view(3, 30)
-        found, kept = hidden_states(model, padded, index=index, only=wanted)
+        found, kept = hidden_states(model, padded, packing=packing, only=wanted)
         assert found.shape == ((3 if only else sum(lengths)), whole.shape[1])
-        torch.testing.assert_close(found, whole if only else whole[index], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found, whole if only else whole[packing.index], atol=1e-5, rtol=1e-5)
         assert not kept[0][0][1, :, 1:].any()
 
 

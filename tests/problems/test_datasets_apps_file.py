@@ -13,7 +13,7 @@ from dataset_files import consume, filtered_tests, needs_shared, only_problem, w
 from places import SHARED
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.datasets import records as records_file
+from securecoderl_edge.problems.datasets import record_files
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.problem import Test
 
@@ -208,12 +208,12 @@ def test_an_array_is_the_same_wherever_its_pieces_end(tmp_path: Path, monkeypatc
     path = tmp_path / "data.json"
     path.write_text(json.dumps(records, ensure_ascii=False, indent=1), encoding="utf-8")
     for size in (1, 2, 3, 7, 64):
-        monkeypatch.setattr(records_file, "_PIECE", size)
-        assert [record.value for record in records_file._items(path, "array")] == records
+        monkeypatch.setattr(record_files, "_PIECE", size)
+        assert [record.value for record in record_files._items(path, "array")] == records
 
 
 def test_a_string_without_an_end_does_not_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("securecoderl_edge.problems.datasets.records._LONGEST_VALUE", 200_000)
+    monkeypatch.setattr("securecoderl_edge.problems.datasets.record_files._LONGEST_VALUE", 200_000)
     path = tmp_path / "data.json"
     path.write_text(f'[{json.dumps(RECORD)}, {{"question": "' + "a" * 10_000_000)
     tracemalloc.start()

@@ -15,8 +15,8 @@ from securecoderl_edge.problems.assertions import assertions_of, security_assert
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import problem_from_record, problem_to_record
-from securecoderl_edge.problems.splits import split_problems
+from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
+from securecoderl_edge.problems.train_eval_split import split_problems
 from securecoderl_edge.scoring.reference_solutions import check_problems, reference_outputs
 from securecoderl_edge.scoring.scorer import Scorer
 

@@ -24,7 +24,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.python_source import signature
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.problem import Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 
 # MBPP

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import (
+from securecoderl_edge.problems.problem_file import (
     MAX_TESTS,
     ProblemError,
     problem_digest,

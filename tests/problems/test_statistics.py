@@ -14,7 +14,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.statistics import Spread, compute_stats, spread
 from securecoderl_edge.prompts.fitting import CUT
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runtimes.reader import Reader, open_reader
+from securecoderl_edge.runtimes.opening import Reader, open_reader
 from securecoderl_edge.runtimes.spec import resolve_model
 
 

@@ -195,7 +195,7 @@ def test_tags_are_in_the_text_of_every_runtime(tmp_path: Path, is_special: bool)
     from exports import export_onnx
 
     from securecoderl_edge.export.gguf import write_gguf
-    from securecoderl_edge.runtimes import open_runtime
+    from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
     from securecoderl_edge.runtimes.protocol import Sampling
     from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -208,7 +208,7 @@ def test_tags_are_in_the_text_of_every_runtime(tmp_path: Path, is_special: bool)
         def collect(prompt: int, sample: int, text: str, pieces: dict[tuple[int, int], str] = pieces) -> None:
             pieces[prompt, sample] = pieces.get((prompt, sample), "") + text
 
-        with contextlib.closing(open_runtime(resolve_model(str(model)), threads=1)) as runtime:
+        with contextlib.closing(open_runtime(resolve_model(str(model)), RuntimeSettings("cpu", threads=1))) as runtime:
             ((completion,),) = runtime.generate(["a"], 1, Sampling(0, 6), collect)
         assert (completion.text, completion.finish) == ("<think>b</think>c", "stop"), model
         assert pieces == {(0, 0): completion.text}

@@ -16,15 +16,14 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, measure
 from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.fitting import CUT
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runs import Run
-from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_reader, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
-from securecoderl_edge.runtimes.reader import open_reader
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.recipe import resolve
@@ -122,7 +121,7 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
     merged = export_merged(base, policy.adapter, "float32", tmp_path / "merged", False, policy.prompt_style)
     by_id = {problem.id: problem for problem in load_problems(str(problems))}
     for spec in (policy, resolve_model(str(run.policy)), resolve_model(str(gguf)), resolve_model(str(merged))):
-        runtime = open_runtime(spec, threads=1)
+        runtime = open_runtime(spec, RuntimeSettings("cpu", threads=1))
         format = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         assert format.style == style
         name, ids = next(iter(trained.items()))
@@ -192,7 +191,7 @@ def test_solutions_over_the_budget_are_counted(
 
 
 def test_a_bench_cuts_what_does_not_fit_and_counts_it(chatting: Path, problems: Path) -> None:
-    runtime = open_runtime(ModelSpec("chatting", "hf", str(chatting)), threads=1)
+    runtime = open_runtime(ModelSpec("chatting", "hf", str(chatting)), RuntimeSettings("cpu", threads=1))
     with Scorer(workers=1) as scorer:
         plan = EvaluationPlan(sampling=Sampling(0.7, 8), max_prompt_tokens=120)
         result = evaluate(runtime, load_problems(str(problems)), scorer, plan)
@@ -227,7 +226,7 @@ def test_a_start_token_that_a_template_brings_is_not_added_twice(chatting: Path,
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "bos_token": "<pad>", "pad_token": "<eos>"}))
     (folder / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[0].content }}")
-    runtime = open_runtime(resolve_model(str(folder)), threads=1)
+    runtime = open_runtime(resolve_model(str(folder)), RuntimeSettings("cpu", threads=1))
     chat = runtime.chat_template
     assert chat is not None
     assert chat.ask("Add.").startswith("<pad>")

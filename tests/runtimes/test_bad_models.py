@@ -24,7 +24,7 @@ from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import copy_companions
 from securecoderl_edge.export.onnx import write_onnx
-from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -58,7 +58,7 @@ def refusal(path: Path) -> str:
 
 
 def use(path: Path) -> None:
-    with contextlib.closing(open_runtime(resolve_model(str(path)), threads=1)) as runtime:
+    with contextlib.closing(open_runtime(resolve_model(str(path)), RuntimeSettings("cpu", threads=1))) as runtime:
         runtime.generate(["def f():"], 1, Sampling(0.0, 4))
 
 

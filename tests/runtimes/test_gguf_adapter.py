@@ -23,8 +23,8 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.system.files import sha256_of
@@ -57,7 +57,7 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def completions(model: str, prompts: list[str] = PROMPTS[:6]) -> list[list[Completion]]:
-    with closing(open_runtime(resolve_model(model), threads=1)) as runtime:
+    with closing(open_runtime(resolve_model(model), RuntimeSettings("cpu", threads=1))) as runtime:
         assert runtime.name == Path(model).name
         return runtime.generate(prompts, 2, GREEDY)
 
@@ -75,7 +75,7 @@ def test_a_base_with_its_adapter_answers_as_the_merged_file_does(folder: Path, t
 
 
 def test_every_context_that_is_opened_has_the_adapter(folder: Path) -> None:
-    with closing(open_runtime(resolve_model("base.gguf+lora.gguf"), threads=1)) as runtime:
+    with closing(open_runtime(resolve_model("base.gguf+lora.gguf"), RuntimeSettings("cpu", threads=1))) as runtime:
         first = texts(runtime.generate(PROMPTS[:1], 1, GREEDY))
         runtime.generate(PROMPTS[:8], 3, Sampling(max_tokens=300))  # more sequences, which are longer
         assert texts(runtime.generate(PROMPTS[:1], 1, GREEDY)) == first

@@ -19,7 +19,7 @@ import numpy as np
 from gguf_shapes import SHAPES, write_shape
 from once import Once
 
-from securecoderl_edge.models.gguf_header import GgufHeader, read_header
+from securecoderl_edge.models.gguf.header import GgufHeader, read_header
 from securecoderl_edge.runtimes.gguf import llama
 from securecoderl_edge.runtimes.gguf.cache import CacheSize, cache_size
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel

@@ -21,10 +21,10 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.runtimes.gguf import worker
+from securecoderl_edge.runtimes.gguf import llama_worker
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Task
+from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
 RAGGED = PROMPTS[:19]
@@ -213,7 +213,7 @@ def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf
     with closing(GgufRuntime(tiny_gguf, threads=1)) as runtime:
         expected = runtime.generate(["def"], 1, Sampling(0.0, 5))[0][0].token_ids
         batch = runtime.open_batch(2, 200)
-        batch.add([Task(0, "def", Sampling(0.0, 50))])
+        batch.add([DecodingTask(0, "def", Sampling(0.0, 50))])
         batch.step()
         os.kill(runtime.process_id, signal.SIGKILL)
         with pytest.raises(SceError, match="SIGKILL"):
@@ -221,7 +221,7 @@ def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf
         with pytest.raises(SceError, match="SIGKILL"):
             runtime.count_tokens("def")
         again = runtime.open_batch(2, 200)
-        again.add([Task(1, "def", Sampling(0.0, 5))])
+        again.add([DecodingTask(1, "def", Sampling(0.0, 5))])
         news = [each for _ in range(5) for each in again.step()]
         assert news[-1].completion is not None
         assert news[-1].completion.token_ids == expected
@@ -300,8 +300,10 @@ def test_a_context_with_fewer_sequences_than_wanted_is_kept(tiny_gguf: Path, mon
         return open_context(model, sequences, *rest)
 
     monkeypatch.setattr(LlamaModel, "open_context", record)
-    monkeypatch.setattr(worker, "affordable_sequences", lambda wanted, *_: min(wanted, 2))
-    found = worker.Worker(BytesIO(), tiny_gguf, None, threads=1, parallel=8, reuses_prefixes=True, gpu_layers=0)
+    monkeypatch.setattr(llama_worker, "affordable_sequences", lambda wanted, *_: min(wanted, 2))
+    found = llama_worker.GgufWorker(
+        BytesIO(), tiny_gguf, None, threads=1, parallel=8, reuses_prefixes=True, gpu_layers=0
+    )
     request = {"sampling": asdict(GREEDY), "prompts": ["x = "], "facts": None, "stream": False}
     for samples in (5, 5, 3, 6):
         found.generate({**request, "tasks": [(0, sample) for sample in range(samples)]})

@@ -16,8 +16,9 @@ from tiny_models import build_model
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import device
 from securecoderl_edge.models.int8 import Int8Linear, Int8Weight
-from securecoderl_edge.runtimes import hf, open_runtime, precision_of
+from securecoderl_edge.runtimes import hf
 from securecoderl_edge.runtimes.hf import HfRuntime
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime, precision_of
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -78,10 +79,10 @@ def test_auto_means_bf16_only_where_it_was_measured_to_be_faster(wide: Path, mon
     for is_faster, expected in ((True, "bf16"), (False, "fp32")):
         monkeypatch.setattr(device, "bf16_is_faster", lambda *_, answer=is_faster: answer)
         assert precision_of(spec, "auto") == expected
-        assert open_runtime(spec, threads=1).base_precision == expected  # type: ignore[attr-defined]
+        assert open_runtime(spec, RuntimeSettings("cpu", threads=1)).base_precision == expected  # type: ignore[attr-defined]
     assert precision_of(spec, "int8") == "int8"
     with pytest.raises(UsageError, match="unknown base precision 'fp8'; choose from auto, fp32, fp16, bf16, int8"):
-        open_runtime(spec, base_precision="fp8")
+        open_runtime(spec, RuntimeSettings("cpu", base_precision="fp8"))
 
 
 def test_a_cpu_without_bfloat16_is_not_asked_to_emulate_it(monkeypatch: pytest.MonkeyPatch) -> None:

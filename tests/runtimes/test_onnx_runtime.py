@@ -19,9 +19,9 @@ from onnx_sources import Sources
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx.model import OnnxBatch, OnnxModel
+from securecoderl_edge.runtimes.onnx.model import OnnxModel, OnnxSequences
 from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -30,9 +30,9 @@ def test_rows_of_a_batch_are_those_of_single_runs(sources: Sources, tmp_path: Pa
     model = OnnxModel(sources("linear").write(tmp_path / "m"), 1)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(2, 400, size).tolist() for size in (5, 17, 1, 30)]
-    batch = model.open_batch(4, 64)
+    batch = model.open_sequences(4, 64)
     together = batch.prefill(prompts)
-    singles = [model.open_batch(1, 64) for _ in prompts]
+    singles = [model.open_sequences(1, 64) for _ in prompts]
     alone = [single.prefill([prompt])[0] for single, prompt in zip(singles, prompts, strict=True)]
     for first, second in zip(together, alone, strict=True):
         np.testing.assert_allclose(first, second, atol=1e-4)
@@ -46,7 +46,7 @@ def test_rows_of_a_batch_are_those_of_single_runs(sources: Sources, tmp_path: Pa
 
 def test_chosen_rows_go_on_as_they_were(sources: Sources, tmp_path: Path) -> None:
     model = OnnxModel(sources("tied").write(tmp_path / "m"), 1)
-    batch = model.open_batch(3, 20)
+    batch = model.open_sequences(3, 20)
     batch.prefill([[5, 6, 7], [8], [9, 10, 11, 12]])
     chosen = batch.choose([2, 0, 2], 30)
     before = batch.step([20, 21, 22])
@@ -57,13 +57,13 @@ def test_chosen_rows_go_on_as_they_were(sources: Sources, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "misuse",
     [
-        lambda model: model.open_batch(0, 5),
-        lambda model: model.open_batch(1, 5).prefill([[]]),
-        lambda model: model.open_batch(1, 5).prefill([[1], [2]]),
-        lambda model: model.open_batch(1, 2).prefill([[1, 2, 3]]),
-        lambda model: model.open_batch(1, 5).prefill([[-1]]),
-        lambda model: model.open_batch(1, 5).prefill([[10**6]]),
-        lambda model: model.open_batch(1, 5).step([1]),
+        lambda model: model.open_sequences(0, 5),
+        lambda model: model.open_sequences(1, 5).prefill([[]]),
+        lambda model: model.open_sequences(1, 5).prefill([[1], [2]]),
+        lambda model: model.open_sequences(1, 2).prefill([[1, 2, 3]]),
+        lambda model: model.open_sequences(1, 5).prefill([[-1]]),
+        lambda model: model.open_sequences(1, 5).prefill([[10**6]]),
+        lambda model: model.open_sequences(1, 5).step([1]),
     ],
 )
 def test_what_would_kill_the_process_or_give_wrong_rows_is_refused(
@@ -101,13 +101,13 @@ def test_no_more_prompts_are_computed_together_than_their_logits_fit_into_memory
 ) -> None:
     prompts = [PROMPTS[0], *PROMPTS[4:7]]
     free = list[int]()
-    rows, prefill = list[int](), OnnxBatch.prefill
+    rows, prefill = list[int](), OnnxSequences.prefill
 
-    def counted(batch: OnnxBatch, given: Sequence[Sequence[int]]) -> list[Any]:
+    def counted(batch: OnnxSequences, given: Sequence[Sequence[int]]) -> list[Any]:
         rows.append(len(given))
         return prefill(batch, given)
 
-    monkeypatch.setattr(OnnxBatch, "prefill", counted)
+    monkeypatch.setattr(OnnxSequences, "prefill", counted)
     longest = max(map(runtime.count_tokens, prompts))
     logits = 2 * 4 * longest * runtime._model.vocabulary_size
     monkeypatch.setattr("securecoderl_edge.runtimes.room.available_memory_bytes", lambda: free[-1])
@@ -149,7 +149,7 @@ def test_an_onnx_folder_is_a_model_by_name(sources: Sources, tmp_path: Path) -> 
     spec = resolve_model(str(folder))
     assert (spec.label, spec.kind, spec.prompt_style) == ("mine-onnx-f32", "onnx", "stdin")
     assert (spec.file_bytes() or 0) > (folder / "model.onnx.data").stat().st_size
-    runtime = open_runtime(spec, threads=1)
+    runtime = open_runtime(spec, RuntimeSettings("cpu", threads=1))
     assert (runtime.prompt_style, runtime.context) == ("stdin", 1024)
     assert runtime.count_tokens("print(1)") == runtime.generate(["print(1)"], 1, Sampling(0.0, 1))[0][0].prompt_tokens
     shutil.rmtree(folder)

@@ -17,16 +17,13 @@ import torch
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import device
-from securecoderl_edge.models import sampling as sampling_of_tensors
 from securecoderl_edge.models.device import compute_on_cuda
 from securecoderl_edge.models.files import NANO, base_folder
 from securecoderl_edge.models.other import find_architecture
 from securecoderl_edge.runtimes.hf import choose_precision
-from securecoderl_edge.runtimes.placement import ALL_LAYERS, Placement, check_device, place
-from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.placement import ALL_LAYERS, Placement, check_device, choose_placement
 from securecoderl_edge.runtimes.room import affordable_sequences
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.runtimes.truncation import truncated
 
 GGUF, ONNX, TORCH = ModelSpec("g", "gguf", "g.gguf"), ModelSpec("o", "onnx", "o"), ModelSpec(NANO, "hf", NANO)
 
@@ -36,7 +33,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     pytest.importorskip("llama_cpp")
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.offload.can_offload", lambda: False)
+    monkeypatch.setattr("securecoderl_edge.runtimes.placement.can_offload", lambda: False)
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
 
 
@@ -47,13 +44,13 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_gpu_is_refused_with_the_fix_and_auto_takes_the_cpu(spec: ModelSpec, fix: str) -> None:
     with pytest.raises(UsageError, match=fix):
         check_device([spec], "cuda")
-    assert place(spec, "auto") == Placement("cpu", 0)
+    assert choose_placement(spec, "auto") == Placement("cpu", 0)
 
 
 @pytest.mark.usefixtures("no_gpu")
 def test_layers_that_no_gpu_can_take_are_refused_with_auto_too() -> None:
     with pytest.raises(UsageError, match="GGML_CUDA"):
-        place(GGUF, "auto", 4)
+        choose_placement(GGUF, "auto", 4)
 
 
 @pytest.mark.parametrize(("specs", "where"), [([GGUF], "cpu"), ([ONNX, TORCH], "auto")])
@@ -64,11 +61,11 @@ def test_gpu_layers_without_effect_are_refused(specs: list[ModelSpec], where: st
 
 def test_a_build_for_gpus_takes_all_layers_or_as_many_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llama_cpp")
-    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.offload.can_offload", lambda: True)
-    assert [place(GGUF, "auto", layers) for layers in (None, 5, 0)] == [
+    monkeypatch.setattr("securecoderl_edge.runtimes.placement.can_offload", lambda: True)
+    assert [choose_placement(GGUF, "auto", layers) for layers in (None, 5, 0)] == [
         Placement("cuda", ALL_LAYERS), Placement("cuda", 5), Placement()
     ]  # fmt: skip
-    assert place(GGUF, "cpu") == Placement()
+    assert choose_placement(GGUF, "cpu") == Placement()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +81,7 @@ def test_llama_cpp_is_asked_for_a_gpu_only_if_its_build_may_have_a_use_for_one(
     libraries: list[str], is_asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
-    from securecoderl_edge.runtimes.gguf.offload import can_offload
+    from securecoderl_edge.runtimes.placement import can_offload
 
     for library in libraries:
         (tmp_path / library).touch()
@@ -95,14 +92,14 @@ def test_llama_cpp_is_asked_for_a_gpu_only_if_its_build_may_have_a_use_for_one(
 
 def test_a_gguf_file_on_a_build_for_cpus_is_placed_without_importing_llama_cpp() -> None:
     pytest.importorskip("llama_cpp")
-    from securecoderl_edge.runtimes.gguf.offload import can_offload
+    from securecoderl_edge.runtimes.placement import can_offload
 
     if can_offload():
         pytest.skip("this llama.cpp is for GPUs")
     code = (
-        "import sys; from securecoderl_edge.runtimes.placement import place; "
+        "import sys; from securecoderl_edge.runtimes.placement import choose_placement; "
         "from securecoderl_edge.runtimes.spec import ModelSpec; "
-        "place(ModelSpec('g', 'gguf', 'g.gguf'), 'auto'); print('llama_cpp' in sys.modules)"
+        "choose_placement(ModelSpec('g', 'gguf', 'g.gguf'), 'auto'); print('llama_cpp' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert run.stdout == "False\n"
@@ -144,15 +141,17 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
     layers: int, monkeypatch: pytest.MonkeyPatch, tiny_gguf: Path
 ) -> None:
     pytest.importorskip("llama_cpp")
-    from securecoderl_edge.runtimes import open_runtime
-    from securecoderl_edge.runtimes.gguf import offload, runtime, worker
+    from securecoderl_edge.runtimes import placement
+    from securecoderl_edge.runtimes.gguf import llama_worker, runtime
+    from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 
     sent: list[dict[str, Any]] = []
     loaded: list[int] = []
-    monkeypatch.setattr(offload, "can_offload", lambda: True)
+    monkeypatch.setattr(placement, "can_offload", lambda: True)
     monkeypatch.setattr(runtime, "_Child", sent.append)
-    open_runtime(ModelSpec("g", "gguf", str(tiny_gguf)), device="auto", gpu_layers=None if layers < 0 else layers)
-    settings = {name: value for name, value in sent[0].items() if name not in ("type", "path")}
+    settings = RuntimeSettings("auto", gpu_layers=None if layers < 0 else layers)
+    open_runtime(ModelSpec("g", "gguf", str(tiny_gguf)), settings)
+    sent_settings = {name: value for name, value in sent[0].items() if name not in ("type", "path")}
 
     class Model:
         context_length = 64
@@ -160,8 +159,8 @@ def test_the_child_process_of_a_gguf_file_gets_its_layers(
         def __init__(self, path: Path, gpu_layers: int) -> None:
             loaded.append(gpu_layers)
 
-    monkeypatch.setattr(worker, "LlamaModel", Model)
-    worker.Worker(io.BytesIO(), tiny_gguf, **settings)
+    monkeypatch.setattr(llama_worker, "LlamaModel", Model)
+    llama_worker.GgufWorker(io.BytesIO(), tiny_gguf, **sent_settings)
     assert loaded == [layers]
 
 
@@ -216,10 +215,10 @@ def test_a_build_of_onnxruntime_with_cuda_is_tried_out_before_it_is_chosen(
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider", *on_cpu])
     placement._onnxruntime_loads_cuda.cache_clear()
     try:
-        assert place(ONNX, "auto") == Placement("cuda" if loads else "cpu")
+        assert choose_placement(ONNX, "auto") == Placement("cuda" if loads else "cpu")
         if not loads:
             with pytest.raises(UsageError, match="cannot load CUDA"):
-                place(ONNX, "cuda")
+                choose_placement(ONNX, "cuda")
     finally:
         placement._onnxruntime_loads_cuda.cache_clear()
 
@@ -250,18 +249,3 @@ def test_auto_is_the_half_precision_of_the_gpu(
     assert [choose_precision(each, shape, "cuda") for each in ("fp32", "fp16", "int8")] == ["fp32", "fp16", "int8"]
     with pytest.raises(UsageError, match="fp16 is for GPUs"):
         choose_precision("fp16", shape)
-
-
-@pytest.mark.parametrize(
-    "sampling", [Sampling(top_k=5), Sampling(top_p=0.6), Sampling(min_p=0.2), Sampling(top_k=9, top_p=0.8, min_p=0.1)]
-)
-def test_both_truncations_keep_the_same_tokens(sampling: Sampling) -> None:
-    scores = torch.randn(6, 40, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
-    expected = torch.from_numpy(truncated(scores.numpy(), sampling))
-    found = sampling_of_tensors.truncated(scores, sampling.top_k, sampling.top_p, sampling.min_p)
-    torch.testing.assert_close(found, expected)
-
-
-def test_truncation_reads_nothing_from_its_device() -> None:
-    scores = torch.empty(2, 30, device="meta")  # reading a value of it is an error
-    assert sampling_of_tensors.truncated(scores, top_k=5, top_p=0.9, min_p=0.1).shape == (2, 30)

@@ -13,7 +13,7 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.quantize import quantize
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.runtimes.gguf import llama, repacking
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.system.machine import cpu_flags

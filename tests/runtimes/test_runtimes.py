@@ -22,12 +22,12 @@ from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.models import sampling
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.prompts.extraction import PromptFacts, is_over
-from securecoderl_edge.runtimes import open_runtime, room
+from securecoderl_edge.runtimes import room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
-from securecoderl_edge.runtimes.protocol import Batch, Completion, Runtime, Sampling, Task
+from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
+from securecoderl_edge.runtimes.protocol import Completion, DecodingBatch, DecodingTask, Runtime, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.runtimes.truncation import truncated
 
 pytestmark = pytest.mark.usefixtures("known_references")
 
@@ -106,7 +106,8 @@ def test_tokens_are_drawn_from_those_that_are_kept_as_often_as_they_are_likely(
     runtime: Runtime, first_logits: Any, settings: dict[str, Any]
 ) -> None:
     sampling = Sampling(1.3, 1, 3, **settings)
-    kept = truncated(first_logits / 1.3, sampling)
+    assert sampling.truncate is not None
+    kept = sampling.truncate(first_logits / 1.3)
     expected = np.exp(kept - kept.max())
     expected /= expected.sum()
     assert 1 < np.isfinite(kept).sum() < len(kept) / 4
@@ -182,25 +183,25 @@ def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Pat
         export_onnx(tiny_model, None, "int8", out, force=False)
     spec = resolve_model(str(out))
     assert 8 < (spec.bits_per_weight() or 0) < 10
-    open_runtime(spec, threads=1).close()
+    open_runtime(spec, RuntimeSettings("cpu", threads=1)).close()
     weights = out if kind == "gguf" else out / "model.onnx.data"
     content = bytearray(weights.read_bytes())
     content[-100] ^= 4
     weights.write_bytes(content)
     with pytest.raises(SceError, match="has changed since its export"):
-        open_runtime(spec, threads=1)
+        open_runtime(spec, RuntimeSettings("cpu", threads=1))
     manifest_path(out).write_text("{")
     with pytest.raises(SceError, match="not valid JSON"):
-        open_runtime(spec, threads=1)
+        open_runtime(spec, RuntimeSettings("cpu", threads=1))
     for manifest in ("{}", '{"files": {}}', '{"sha256": 5, "files": 5}', '{"sha256": true, "files": {"..": "0"}}'):
         manifest_path(out).write_text(manifest)
         with pytest.raises(SceError, match="the list of exported files is missing"):
-            open_runtime(spec, threads=1)
+            open_runtime(spec, RuntimeSettings("cpu", threads=1))
     for bits in ("NaN", "1e999", "1" + 400 * "0", "true", "-1", '"x"', "null"):
         manifest_path(out).write_text(f'{{"bits_per_weight": {bits}}}')
         assert spec.bits_per_weight() is None
     manifest_path(out).unlink()
-    open_runtime(spec, threads=1).close()  # without a manifest nobody can tell
+    open_runtime(spec, RuntimeSettings("cpu", threads=1)).close()  # without a manifest nobody can tell
 
 
 def test_a_cache_that_memory_has_no_room_for_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +238,9 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
         runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))
 
 
-def decode_all(batch: Batch, tasks: list[Task], at_a_time: int = 1) -> tuple[dict[int, Completion], dict[int, str]]:
+def decode_all(
+    batch: DecodingBatch, tasks: list[DecodingTask], at_a_time: int = 1
+) -> tuple[dict[int, Completion], dict[int, str]]:
     """Completions and streamed texts of tasks that join whenever rows are free, ``at_a_time`` per step."""
     waiting, running = list(tasks), 0
     found: dict[int, Completion] = {}
@@ -265,7 +268,7 @@ VARIED = (
 @pytest.mark.parametrize("at_a_time", [1, 3])
 def test_tasks_of_an_open_batch_have_the_tokens_that_each_has_alone(runtime: Runtime, at_a_time: int) -> None:
     tasks = [
-        Task(10 * number + sample, prompt, sampling, sample)
+        DecodingTask(10 * number + sample, prompt, sampling, sample)
         for number, (prompt, sampling) in enumerate(zip(PROMPTS[:5], VARIED, strict=True))
         for sample in range(2)
     ]
@@ -289,11 +292,11 @@ def test_a_dropped_task_frees_its_row_and_leaves_the_others_as_they_are(runtime:
     greedy = Sampling(0.0, 25)
     expected = runtime.generate(PROMPTS[:4], 1, greedy)
     with contextlib.closing(runtime.open_batch(3, 300)) as batch:
-        batch.add([Task(key, PROMPTS[key], greedy) for key in (0, 1, 2)])
+        batch.add([DecodingTask(key, PROMPTS[key], greedy) for key in (0, 1, 2)])
         batch.step()
         batch.drop([0, 2, 99])
         batch.step()
-        found, _ = decode_all(batch, [Task(3, PROMPTS[3], greedy), Task(4, PROMPTS[0], greedy)])
+        found, _ = decode_all(batch, [DecodingTask(3, PROMPTS[3], greedy), DecodingTask(4, PROMPTS[0], greedy)])
         while len(found) < 3:
             found |= {each.key: each.completion for each in batch.step() if each.completion is not None}
         assert batch.step() == []
@@ -305,9 +308,9 @@ def test_a_task_of_an_open_batch_ends_with_the_program_that_its_prompt_requests(
     everything = PromptFacts(echoes=())
     alone = runtime.generate([PROMPTS[0]], 1, Sampling(1.0, 60, seed=4), facts=[everything])[0][0]
     with contextlib.closing(runtime.open_batch(2, 300)) as batch:
-        found, _ = decode_all(batch, [Task(0, PROMPTS[0], Sampling(1.0, 60, seed=4), facts=everything)])
+        found, _ = decode_all(batch, [DecodingTask(0, PROMPTS[0], Sampling(1.0, 60, seed=4), facts=everything)])
         with pytest.raises(SceError, match="Unicode"):
-            batch.add([Task(1, "\ud800", Sampling())])
+            batch.add([DecodingTask(1, "\ud800", Sampling())])
         assert batch.step() == []
     assert found[0].token_ids == alone.token_ids
 
@@ -324,7 +327,7 @@ def test_the_cache_of_a_batch_that_never_empties_does_not_grow(tiny_model: Path)
         widths, running, begun = [], 0, 0
         while begun < 60:
             if running < 3:
-                batch.add([Task(begun, PROMPTS[begun % 5], Sampling(1.0, 20 + begun % 7, seed=begun))])
+                batch.add([DecodingTask(begun, PROMPTS[begun % 5], Sampling(1.0, 20 + begun % 7, seed=begun))])
                 running, begun = running + 1, begun + 1
             running -= sum(progress.completion is not None for progress in batch.step())
             widths.append(batch._batch._bias.shape[1])

@@ -19,7 +19,7 @@ from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, find_analyzers
 from securecoderl_edge.languages.weaknesses import ANALYZERS
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import analyses
-from securecoderl_edge.sandbox.records import WorkerLost
+from securecoderl_edge.sandbox.jobs import WorkerLost
 from securecoderl_edge.sandbox.sanitizers import analysis_of, findings_of
 from securecoderl_edge.sandbox.security import Scan
 
@@ -236,7 +236,7 @@ def test_a_box_cannot_tell_anything_else(reported: object) -> None:
 def test_an_invalid_report_of_a_box_counts_as_a_lost_worker() -> None:
     for text in ("", "{", "[[3]]"):
         with pytest.raises(WorkerLost, match="invalid reply"):
-            worker.Worker._keep(object.__new__(worker.Worker), "analyzed", text)
+            worker.SandboxWorker._keep(object.__new__(worker.SandboxWorker), "analyzed", text)
 
 
 def test_rules_that_are_not_in_the_table_do_not_count_and_failures_are_kept() -> None:

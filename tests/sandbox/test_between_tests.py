@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hostile import descendants
 
-from securecoderl_edge.sandbox import Call, SandboxPool
+from securecoderl_edge.sandbox import FunctionCall, SandboxPool
 from securecoderl_edge.sandbox.inside import lockdown, rehearsal
 
 PROGRAM = """
@@ -117,7 +117,7 @@ def test_no_process_is_left_by_programs_that_start_some(sandbox: SandboxPool) ->
 
 def test_a_call_leaves_nothing_for_the_next(sandbox: SandboxPool) -> None:
     program = "seen = []\ndef f(x):\n    seen.append(x)\n    return seen"
-    run = sandbox.run(program, calls=[Call(f"f({number})") for number in range(3)])
+    run = sandbox.run(program, calls=[FunctionCall(f"f({number})") for number in range(3)])
     assert [execution.value for execution in run.executions] == ["[0]", "[1]", "[2]"]
 
 

@@ -15,7 +15,7 @@ import pytest
 from hostile import execute
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import Call, Limits, SandboxPool, choose_level, describe_levels, levels
+from securecoderl_edge.sandbox import FunctionCall, Limits, SandboxPool, choose_level, describe_levels, levels
 from securecoderl_edge.sandbox.inside import lockdown, seatbelt, supervision
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 
@@ -95,7 +95,7 @@ def test_every_level_judges_benign_programs_alike(level: str) -> None:
 
 
 def test_every_level_judges_calls_alike(level: str) -> None:
-    calls = [Call("f(1)"), Call("assert f(1) == 2", True), Call("assert f(1) == 3", True)]
+    calls = [FunctionCall("f(1)"), FunctionCall("assert f(1) == 2", True), FunctionCall("assert f(1) == 3", True)]
     with SandboxPool(1, level=level) as pool:
         run = pool.run("def f(x): return x + 1", calls=calls)
     assert [execution.value for execution in run.executions] == ["2", "True", "False"]

@@ -17,8 +17,8 @@ from hostile import descendants, execute
 from hostile import run_all as run_jobs
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import Job, Limits, SandboxPool, pool, worker
-from securecoderl_edge.sandbox.records import BoxLost, ProgramRun, WorkerLost
+from securecoderl_edge.sandbox import Limits, SandboxJob, SandboxPool, pool, worker
+from securecoderl_edge.sandbox.jobs import BoxLost, ProgramRun, WorkerLost
 from securecoderl_edge.system import machine
 
 
@@ -42,7 +42,7 @@ def test_a_worker_that_dies_every_time_is_an_error_of_ours_and_no_verdict(
     def die(*_: object) -> None:
         raise WorkerLost("gone")
 
-    monkeypatch.setattr(worker.Worker, "run", die)
+    monkeypatch.setattr(worker.SandboxWorker, "run", die)
     with pytest.raises(SceError, match="keep dying"):
         sandbox.run("print(1)", [""])
 
@@ -54,7 +54,7 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
     def die(*_: object) -> None:
         raise BoxLost("9", parses)
 
-    monkeypatch.setattr(worker.Worker, "run", die)
+    monkeypatch.setattr(worker.SandboxWorker, "run", die)
     run = sandbox.run("print(1)", ["", ""])
     assert run.parses is parses
     assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2 * parses
@@ -63,14 +63,14 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
 def test_a_program_is_not_blamed_for_a_worker_that_the_system_killed(
     sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, deaths = worker.Worker.run, [WorkerLost("9"), BoxLost("9", True)]
+    real, deaths = worker.SandboxWorker.run, [WorkerLost("9"), BoxLost("9", True)]
 
     def run(*arguments: Any) -> ProgramRun:
         if deaths:
             raise deaths.pop()
         return real(*arguments)
 
-    monkeypatch.setattr(worker.Worker, "run", run)
+    monkeypatch.setattr(worker.SandboxWorker, "run", run)
     assert execute(sandbox, "print(1)").stdout == "1\n"
 
 
@@ -120,7 +120,7 @@ def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, mo
 
 
 def test_jobs_run_in_parallel_come_back_in_order() -> None:
-    jobs = [Job(f"print({number})", [""]) for number in range(12)]
+    jobs = [SandboxJob(f"print({number})", [""]) for number in range(12)]
     with SandboxPool(workers=3) as three:
         runs = run_jobs(three, jobs)
     assert [run.executions[0].stdout for run in runs] == [f"{number}\n" for number in range(12)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hostile import execute
 
-from securecoderl_edge.sandbox import Call, Limits, SandboxPool, worker
+from securecoderl_edge.sandbox import FunctionCall, Limits, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import testprocess
 from securecoderl_edge.sandbox.inside.confinement import _import_statements
 
@@ -138,7 +138,7 @@ def test_more_tests_than_fit_into_one_message_keep_their_order(sandbox: SandboxP
     count = 2 * worker.TESTS_AT_ONCE + 1
     run = sandbox.run("print(input())", [str(number) for number in range(count)])
     assert [execution.stdout for execution in run.executions] == [f"{number}\n" for number in range(count)]
-    run = sandbox.run("def f(x): return x", calls=[Call(f"f({number})") for number in range(count)])
+    run = sandbox.run("def f(x): return x", calls=[FunctionCall(f"f({number})") for number in range(count)])
     assert [execution.value for execution in run.executions] == [str(number) for number in range(count)]
 
 
@@ -199,34 +199,34 @@ def test_a_call_gives_its_value_as_a_literal(sandbox: SandboxPool) -> None:
         "[float('inf'), True, None, b'x', set()]": "[1e999, True, None, b'x', set()]",
         "object": "<<class 'object'>>",
     }
-    run = sandbox.run(program, calls=[Call(expression) for expression in expressions])
+    run = sandbox.run(program, calls=[FunctionCall(expression) for expression in expressions])
     assert [execution.value for execution in run.executions] == list(expressions.values())
 
 
 def test_what_a_program_prints_does_not_mix_with_the_value(sandbox: SandboxPool) -> None:
-    execution = sandbox.run("def f():\n    print(7)\n    return 8", calls=[Call("f()")]).executions[0]
+    execution = sandbox.run("def f():\n    print(7)\n    return 8", calls=[FunctionCall("f()")]).executions[0]
     assert (execution.stdout, execution.value) == ("7\n", "8")
 
 
 def test_the_main_part_of_a_program_does_not_run_for_calls(sandbox: SandboxPool) -> None:
     program = "def f(): return __name__\nif __name__ == '__main__': raise SystemExit(1)"
-    assert sandbox.run(program, calls=[Call("f()")]).executions[0].value == "'solution'"
+    assert sandbox.run(program, calls=[FunctionCall("f()")]).executions[0].value == "'solution'"
 
 
 def test_a_method_of_class_solution_answers_for_its_function(sandbox: SandboxPool) -> None:
     program = "class Solution:\n    def double(self, x: List[int]): return 2 * x"
-    run = sandbox.run(program, calls=[Call("double([1])", entry_point="double")])
+    run = sandbox.run(program, calls=[FunctionCall("double([1])", entry_point="double")])
     assert run.executions[0].value == "[1, 1]"
 
 
 def test_an_assertion_holds_only_if_its_nonce_came_back(sandbox: SandboxPool) -> None:
-    calls = [Call("assert f() == 1", True), Call("assert f() == 2", True)]
+    calls = [FunctionCall("assert f() == 1", True), FunctionCall("assert f() == 2", True)]
     run = sandbox.run("def f(): return 1", calls=calls)
     assert [execution.value for execution in run.executions] == ["True", "False"]
 
 
 def test_a_program_that_leaves_early_gives_no_value(sandbox: SandboxPool) -> None:
-    calls = [Call("f()"), Call("assert f() == 1", True)]
+    calls = [FunctionCall("f()"), FunctionCall("assert f() == 1", True)]
     run = sandbox.run("import os\ndef f(): os._exit(0)", calls=calls)
     assert [execution.value for execution in run.executions] == [None, None]
 
@@ -239,7 +239,7 @@ def test_a_request_arrives_as_it_was_sent(text: str) -> None:
 
 
 def test_long_values_come_back_whole(sandbox: SandboxPool) -> None:
-    execution = sandbox.run("", calls=[Call("10**20000"), Call("'x' * 500_000")]).executions
+    execution = sandbox.run("", calls=[FunctionCall("10**20000"), FunctionCall("'x' * 500_000")]).executions
     assert execution[0].value == hex(10**20000)
     assert len(execution[1].value or "") == 500_002
 

@@ -12,9 +12,9 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.analyzers import analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import problem_to_record
+from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
+from securecoderl_edge.scoring.cluster_scorer import ClusterScorer, scorer_of_node
 from securecoderl_edge.scoring.explain import explain
 from securecoderl_edge.scoring.reference_solutions import INSECURE, check_problems
 from securecoderl_edge.scoring.score import score_from_record, score_line
@@ -136,16 +136,14 @@ def test_scores_are_not_resumed_with_other_analyzers(analyzers: None, scorer: Sc
 
 
 def test_a_node_with_other_analyzers_scores_no_c(analyzers: None) -> None:
-    settings = ClusterScorer("ray", 1).worker_settings() | {"versions": {"cppcheck": "Cppcheck 99"}}
-    worker = ScoringWorker(settings, 1)
-    try:
+    with ClusterScorer("ray", 1) as scorer:
+        settings = scorer.node_settings() | {"versions": {"cppcheck": "Cppcheck 99"}}
+    with scorer_of_node(settings, 1) as run:
         job = {"program": RIGHT, "sample": 0, "extract": "raw"}
         with pytest.raises(SceError, match="differ between nodes"):
-            worker.run([job | {"problem": problem_to_record(DOUBLE)}])
+            run([job | {"problem": problem_to_record(DOUBLE)}])
         plain = replace(DOUBLE, language="python")
-        assert worker.run([job | {"program": "print(2 * int(input()))", "problem": problem_to_record(plain)}])
-    finally:
-        worker.close()
+        assert run([job | {"program": "print(2 * int(input()))", "problem": problem_to_record(plain)}])
 
 
 def test_bandit_does_not_read_c(scorer: Scorer) -> None:

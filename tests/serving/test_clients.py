@@ -23,7 +23,7 @@ from served import CHAT, TEXT, Served, echo, serving
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS
-from securecoderl_edge.runtimes.protocol import Sampling, Task
+from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.scoring.scorer import Scorer
 
 PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def server(scorer: Scorer) -> Iterator[Served]:
 
 
 def program(statement: str, seed: int) -> str:
-    return echo(Task(0, OURS.prompt(Problem("request", statement)), Sampling(seed=seed), 0))
+    return echo(DecodingTask(0, OURS.prompt(Problem("request", statement)), Sampling(seed=seed), 0))
 
 
 def configuration(beginning: str, served: Served) -> str:

@@ -12,7 +12,7 @@ import pytest
 from served import EchoRuntime, echo
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.runtimes.protocol import Sampling, Task
+from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.serving.engine import Cancelled, Client, Engine, ModelFailed, Unfit
 
 
@@ -39,7 +39,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def text_of(prompt: str, seed: int, sample: int) -> str:
-    return echo(Task(0, prompt, Sampling(seed=seed), sample))
+    return echo(DecodingTask(0, prompt, Sampling(seed=seed), sample))
 
 
 def test_concurrent_requests_each_get_their_own_samples_in_order(engine: Engine, runtime: EchoRuntime) -> None:

@@ -22,7 +22,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Sampling, Task
+from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.scoring.scorer import Scorer
 
 DOUBLE = [{"input": "3\n", "output": "6\n"}, {"input": "4\n", "output": "8\n"}]
@@ -36,7 +36,7 @@ def server(scorer: Scorer) -> Iterator[Served]:
 
 
 def program(statement: str, seed: int, sample: int = 0) -> str:
-    return echo(Task(0, OURS.prompt(Problem("request", statement)), Sampling(seed=seed), sample))
+    return echo(DecodingTask(0, OURS.prompt(Problem("request", statement)), Sampling(seed=seed), sample))
 
 
 def by_sample(*programs: str) -> EchoRuntime:
@@ -185,7 +185,7 @@ def test_c_programs_are_compiled_tested_and_watched(scorer: Scorer, c_compiler: 
 def test_the_model_is_asked_for_the_language_of_the_request(scorer: Scorer, c_compiler: None) -> None:
     with serving(scorer) as served:
         text = served.chat("Double.", language="c", seed=1).record["choices"][0]["message"]["content"]
-    assert text == echo(Task(0, OURS.prompt(Problem("request", "Double.", language="c")), Sampling(seed=1), 0))
+    assert text == echo(DecodingTask(0, OURS.prompt(Problem("request", "Double.", language="c")), Sampling(seed=1), 0))
 
 
 def test_a_language_that_the_machine_cannot_run_is_refused_before_the_model_writes(

@@ -20,7 +20,7 @@ from served import CHAT, KEY, SCORE, Answer, Served, serving
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import problem_to_record
+from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.serving.serve_settings import LONGEST_ASSERTION, MAX_PROGRAMS, RETRY_SECONDS, ServeSettings

@@ -18,23 +18,22 @@ from typing import Any
 
 import pytest
 from cli_runs import run_sce
-from ray_cluster import Cluster, free_ports, two_nodes, wait_until
+from ray_cluster import Cluster, doubling, free_ports, two_nodes, wait_until
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.cluster import BenchWorker
-from securecoderl_edge.evaluation.study.cluster import _await_lock
+from securecoderl_edge.evaluation.cluster_bench import model_of_node
+from securecoderl_edge.evaluation.study.cluster_seeds import await_lock
 from securecoderl_edge.problems.problem import with_few_tests
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
-from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
+from securecoderl_edge.scoring.cluster_scorer import ClusterScorer, scorer_of_node
+from securecoderl_edge.system.cluster import Work, is_ray, map_on_cluster
 from securecoderl_edge.system.files import locked
 
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),  # Ray's own
 ]
-DOUBLING = "ray_cluster:Doubling"
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +43,13 @@ def cluster() -> Iterator[Cluster]:
         yield found
 
 
+def double_jobs(settings: dict[str, Any]) -> Work[dict[str, Any], dict[str, Any]]:
+    """Work on jobs of `doubling`, three of them in a chunk."""
+    return Work(doubling, settings, lambda job: job, lambda job, answer: answer, 3)
+
+
 def results(cluster: Cluster, jobs: list[dict[str, Any]], **settings: Any) -> list[dict[str, Any]]:
-    chunks = run_jobs(cluster.engine, Work(DOUBLING, settings, 3), jobs)
+    chunks = map_on_cluster(cluster.engine, double_jobs(settings), jobs)
     return [result for chunk in chunks for result in chunk]
 
 
@@ -65,7 +69,7 @@ def test_jobs_are_read_as_they_are_needed(cluster: Cluster) -> None:
             read.append(number)
             yield {"number": number}
 
-    chunks = run_jobs(cluster.engine, Work(DOUBLING, {}, 3), jobs())
+    chunks = map_on_cluster(cluster.engine, double_jobs({}), jobs())
     assert [each["double"] for each in next(chunks)] == [0, 2, 4]
     assert len(read) < 500
     chunks.close()
@@ -106,7 +110,7 @@ def test_an_address_that_does_not_answer_is_said_at_once() -> None:
     (port,) = free_ports(1)
     for engine in (f"ray://127.0.0.1:{port}", "ray://127.0.0.1:port"):
         with pytest.raises(UsageError, match=f"--engine {engine}: nobody answers"):
-            list(run_jobs(engine, Work(DOUBLING, {}), []))
+            list(map_on_cluster(engine, double_jobs({}), []))
 
 
 def test_an_engine_is_local_or_ray() -> None:
@@ -118,7 +122,7 @@ def test_an_engine_is_local_or_ray() -> None:
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SceError, match=r"ray is not installed; run: .*\[ray\]"):
-        next(run_jobs("ray", Work(DOUBLING, {}), []))
+        next(map_on_cluster("ray", double_jobs({}), []))
 
 
 @pytest.fixture
@@ -184,11 +188,12 @@ def test_ctrl_c_keeps_finished_scores_and_ends_the_workers(cluster: Cluster, fil
 
 
 def test_a_node_without_the_level_that_is_asked_for_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ClusterScorer("ray", 1, sandbox="full").worker_settings()
+    with ClusterScorer("ray", 1, sandbox="full") as scorer:
+        settings = scorer.node_settings()
     assert settings["sandbox"] == "full"
     monkeypatch.setattr("securecoderl_edge.sandbox.levels.landlock_abi", lambda: 0)
-    with pytest.raises(SceError, match="--sandbox full: this kernel has no Landlock"):
-        ScoringWorker(settings, 1)
+    with pytest.raises(SceError, match="--sandbox full: this kernel has no Landlock"), scorer_of_node(settings, 1):
+        pass
 
 
 def test_references_are_checked_as_on_this_machine(cluster: Cluster, files: list[str]) -> None:
@@ -249,8 +254,8 @@ def test_an_evaluation_has_the_rows_of_this_machine(cluster: Cluster, files: lis
 def test_another_model_on_a_node_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_text("GGUF")
     spec = {"label": "m", "kind": "gguf", "source": str(tmp_path / "model.gguf"), "adapter": None, "prompt_style": None}
-    with pytest.raises(SceError, match="is another model there"):
-        BenchWorker({"spec": spec, "sha256": "0"}, 1)
+    with pytest.raises(SceError, match="is another model there"), model_of_node({"spec": spec, "sha256": "0"}, 1):
+        pass
 
 
 RECIPE = """
@@ -290,7 +295,7 @@ def test_a_seed_waits_for_the_training_of_a_worker_that_died(tmp_path: Path) -> 
     held.enter_context(locked(tmp_path))
     releasing = threading.Timer(0.5, held.close)
     releasing.start()
-    _await_lock(tmp_path, 60)
+    await_lock(tmp_path, 60)
     assert releasing.finished.is_set()
     with locked(tmp_path):
         pass

@@ -20,7 +20,7 @@ from small_runs import untimed, weights
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import save_adapter
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.settings import TrainSettings
@@ -178,10 +178,9 @@ def test_a_damaged_state_of_a_checkpoint_is_named(epoch_settings: Callable[..., 
     lies = [
         {"step": 7},
         {"step": "1"},
-        {"ended": 3},
         {"evaluations": -1},
         {"sha256": {}},
-        {"history": {}},
+        {"running": {"advantage_sum": "a"}},
     ]
     texts = [json.dumps(whole | lie) for lie in lies]
     for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}', *texts):

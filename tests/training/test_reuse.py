@@ -84,25 +84,12 @@ def test_only_what_depends_on_the_same_settings_is_reused(
     assert len(said) == taken
 
 
-def test_the_rate_of_relift_is_part_of_a_phase_even_if_it_is_that_of_an_sft_that_does_not_run(
-    settings: Callable[..., TrainSettings],
-) -> None:
-    def key(*overrides: str) -> str:
-        return phase_keys(settings(*overrides, phases=("binary",)), {})["binary"]
-
-    relift = "references.relift_batch_size=4"
-    assert key(relift, "sft.learning_rate=1e-3") != key(relift, "sft.learning_rate=1e-5")
-    assert key("sft.learning_rate=1e-3") == key("sft.learning_rate=1e-5")
-    same = (relift, "references.relift_learning_rate=0.01")
-    assert key(*same, "sft.learning_rate=1e-3") == key(*same, "sft.learning_rate=1e-5")
-
-
 def test_self_training_depends_on_what_it_samples_and_not_on_the_rest_of_ppo(
     settings: Callable[..., TrainSettings],
 ) -> None:
     phases = ("sft", "rft", "ssd", "binary")
     plain = phase_keys(settings(phases=phases), {})
-    for name in ("ppo.kl_coefficient=0.9", "ppo.learning_rate=0.1", "references.hints=0.5"):
+    for name in ("ppo.kl_coefficient=0.9", "ppo.learning_rate=0.1", "ppo.epochs=3"):
         other = phase_keys(settings(name, phases=phases), {})
         assert [phase for phase in phases if other[phase] != plain[phase]] == ["binary"]
     for name in ("ppo.temperature=0.9", "ppo.samples_per_prompt=2"):

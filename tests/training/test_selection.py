@@ -15,7 +15,6 @@ from securecoderl_edge.training.selection import (
     choose,
     hold_out,
     result_from_record,
-    updates_without_progress,
 )
 
 PROBLEMS = [Problem(f"p{n}", "s", tests=(Test("1", "2"),)) for n in range(100)]
@@ -80,12 +79,6 @@ def test_what_is_kept_is_no_worse_than_the_last_step(rewards: list[list[float]])
     assert kept in every
     assert kept.reward >= every[-1].reward
     assert why
-
-
-def test_evaluations_without_progress_are_those_since_the_best() -> None:
-    every = [evaluation(0, 0.2), evaluation(1, 0.5), evaluation(2, 0.4), evaluation(3, 0.5)]
-    assert updates_without_progress(every) == 2
-    assert updates_without_progress(every[:2]) == 0
 
 
 def test_an_evaluation_survives_its_record() -> None:

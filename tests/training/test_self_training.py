@@ -15,10 +15,10 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
+from securecoderl_edge.training.update.self_training import correct_rows, rft_update, ssd_update
 from small_runs import equal, outcome, rows, weights
 
 from securecoderl_edge.commands.train import _describe
-from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.report.page import render_report
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
@@ -31,7 +31,7 @@ from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import Sampled
+from securecoderl_edge.models.sampling import TokenCompletion
 from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
@@ -41,14 +41,12 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
-from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.schedules import peak_rate, rate_share
-from securecoderl_edge.training.settings import PpoSettings, RftSettings, SsdSettings, TrainSettings
+from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
+from securecoderl_edge.training.settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import self_training
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.rollout import Rollout, collect
-from securecoderl_edge.training.update.self_training import correct_rows, rft_update, ssd_update
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n + 7}\n"),)) for n in range(4)]
 PPO = PpoSettings(batch_size=8, samples_per_prompt=4, max_tokens=12, micro_batch_tokens=100)
@@ -136,8 +134,8 @@ def test_the_kept_completions_are_those_of_a_slow_loop(
         Score(f"p{problem}", 0, 3, min(passed, total), total, 0, 1, 0, 0, 0, 0, (), (), program, 0)
         for problem, program, passed, _ in made
     ]
-    completions = [Sampled(0, 0, (1,), (0.0,), finished) for *_, finished in made]
-    rollout = Rollout([], completions, scores, [], [])
+    completions = [TokenCompletion(0, 0, (1,), (0.0,), finished) for *_, finished in made]
+    rollout = Rollout([], completions, scores, [])
     assert correct_rows(rollout, most) == slow_rows(rollout, most)
 
 
@@ -145,8 +143,8 @@ def test_an_rft_update_is_a_supervised_step_on_the_correct_completions(
     make_learner: Callable[[], Learner], scorer: Scorer
 ) -> None:
     one, other = make_learner(), make_learner()
-    row, rollout = rft_update(one, scorer, PROBLEMS, RftSettings(per_problem=2), PPO, 1, 5)
-    kept = slow_rows(rollout, 2)
+    row, rollout = rft_update(one, scorer, PROBLEMS, PPO, 1, 5)
+    kept = slow_rows(rollout, MOST_PER_PROBLEM)
     pairs = [(rollout.prompts[done.prompt], done.token_ids) for done in (rollout.completions[each] for each in kept)]
     assert 0 < len(kept) < len(rollout.completions) == PPO.batch_size
     loss = by_hand(other, [(list(prompt), completion) for prompt, completion in pairs])
@@ -163,7 +161,7 @@ def test_without_a_correct_program_there_is_no_step(
 ) -> None:
     monkeypatch.setattr(self_training, "collect", collect)
     before = adapter(learner)
-    row, _ = rft_update(learner, scorer, PROBLEMS, RftSettings(), PPO, 1, 5)
+    row, _ = rft_update(learner, scorer, PROBLEMS, PPO, 1, 5)
     assert (row["all_tests_rate"], row["kept_rate"], row["kept_tokens"]) == (0, 0, 0)
     assert not {"loss/sft", "grad_norm"} & row.keys()
     assert torch.equal(adapter(learner), before)
@@ -177,7 +175,7 @@ def sampled_by_ssd(learner: Learner, ssd: SsdSettings, steps: list[int]) -> tupl
     real = self_training.own_completions
     with pytest.MonkeyPatch.context() as patch:
 
-        def sampling(*arguments: Any, **options: Any) -> list[Sampled]:
+        def sampling(*arguments: Any, **options: Any) -> list[TokenCompletion]:
             seen.append(real(*arguments, **options))
             return list(seen[-1])
 
@@ -316,7 +314,7 @@ def test_the_teacher_of_ssd_is_the_policy_that_the_phase_starts_from_after_a_sto
     teachers = []
     real = self_training.own_completions
 
-    def sampling(learner: Learner, *arguments: Any, **options: Any) -> list[Sampled]:
+    def sampling(learner: Learner, *arguments: Any, **options: Any) -> list[TokenCompletion]:
         teachers.append({key: value.clone() for key, value in adapter_parameters(learner.model, "reference").items()})
         return real(learner, *arguments, **options)
 
@@ -349,14 +347,6 @@ def test_held_out_problems_are_scored_as_the_phase_chooses_its_programs(
     assert asked == {"sft": (1, 0.4), "ssd": (1, 0.4), "binary": (0, 0.1), "rft": (0, 0.1), "partial": (1, 0.1)}
 
 
-@pytest.mark.parametrize("override", ["references.hints=0.5", "references.relift_batch_size=4"])
-def test_settings_that_would_do_nothing_are_refused(override: str) -> None:
-    for phases in (("sft", "rft"), ("ssd",)):
-        with pytest.raises(UsageError, match=r"references\.\*: rft and ssd do not use this"):
-            resolve("starter", (override,), {"phases": phases})
-    resolve("starter", (override,), {"phases": ("sft", "rft", "binary")})
-
-
 def test_the_learning_rate_is_that_of_sft_unless_the_phase_has_its_own() -> None:
     overrides = ("lr_schedule=linear", "warmup_steps=0", "rft.steps=4", "ssd.learning_rate=0.5")
     settings = resolve("smollm2", overrides, {"phases": ("sft", "rft")})
@@ -367,7 +357,7 @@ def test_the_learning_rate_is_that_of_sft_unless_the_phase_has_its_own() -> None
 @pytest.mark.parametrize(
     ("override", "reused"),
     [
-        *(("rft.learning_rate=0.1", 0), ("rft.per_problem=1", 0), ("ppo.temperature=0.5", 0)),
+        *(("rft.learning_rate=0.1", 0), ("ppo.temperature=0.5", 0)),
         # The recipe has a rate for RFT alone.
         *(("sft.learning_rate=0.1", 1), ("ssd.top_k=3", 1)),
     ],
@@ -403,14 +393,14 @@ def test_a_plan_times_an_update_with_a_step_and_moves_nothing(
     monkeypatch.setattr(self_training, "supervised_step", stepping)
     if not correct:
         monkeypatch.setattr(self_training, "collect", collect)
-    config = epoch_settings("ppo.batch_size=8", "rft.per_problem=3", phases=("rft", "ssd"))
+    config = epoch_settings("ppo.batch_size=12", "ppo.samples_per_prompt=6", phases=("rft", "ssd"))
     made = plan.make_plan(config, Run(tmp_path / "run"))
     assert moved == [False] * 4
     if correct:
         assert len(steps) == 4
     else:
-        assert steps[0] == 6, "three of each of the two problems"
-    assert [(each.sequences, each.prompts, each.most_tokens) for each in made.phases] == [(8, 2, 25 * 8 * 12)] * 2
+        assert steps[0] == 8, "four of each of the two problems"
+    assert [(each.sequences, each.prompts, each.most_tokens) for each in made.phases] == [(12, 2, 25 * 12 * 12)] * 2
     assert made.seconds is not None
     assert not (tmp_path / "run").exists()
 

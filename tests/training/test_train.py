@@ -21,7 +21,7 @@ from small_runs import rows, weights
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import write_problems
+from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer

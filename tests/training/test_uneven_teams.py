@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from securecoderl_edge.training.update.sft_update import sft_update
 from torch import Tensor
 
 from securecoderl_edge.errors import UsageError
@@ -32,14 +33,11 @@ from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import (
     PpoSettings,
-    ReferenceSettings,
     RewardSettings,
-    RftSettings,
     SftSettings,
     SsdSettings,
 )
 from securecoderl_edge.training.update import self_training
-from securecoderl_edge.training.update.history import History
 from securecoderl_edge.training.update.learner import (
     Learner,
     NotFiniteError,
@@ -49,10 +47,8 @@ from securecoderl_edge.training.update.learner import (
     shuffled,
 )
 from securecoderl_edge.training.update.ppo_update import ppo_update
-from securecoderl_edge.training.update.references import Hints, reference_tokens, relift
 from securecoderl_edge.training.update.rollout import Rollout, collect
 from securecoderl_edge.training.update.sequences import make_batch, micro_batches
-from securecoderl_edge.training.update.sft_update import sft_update
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -231,31 +227,6 @@ def test_a_process_without_a_part_of_the_first_minibatch_computes_the_later_ones
     assert_like_one(learners, update, alone)
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_processes_make_the_update_of_one_with_hints_and_on_references(
-    count: int, make_learners: Callable[..., list[Learner]], scorer: Scorer
-) -> None:
-    """The value head has no part in the supervised step, so that no process moves it."""
-    program = "n = int(input())\nn = n + 1\nprint(n)\n"
-    problems = [replace(problem, solutions=(program,)) for problem in PROBLEMS[:2]]
-    failed = History({problems[0].id: 0.7}, failed=tuple(each.id for each in problems))
-    ppo = replace(PPO, advantage="gae", batch_size=4, max_tokens=40)
-    *learners, alone = make_learners(count + 1, True)
-
-    def update(learner: Learner) -> dict[str, Any]:
-        learner.references = reference_tokens(learner, problems, 40)
-        for group in learner.optimizer.param_groups:
-            group["momentum"] = 0.5
-        hints = Hints(failed, 1.0, 1000)
-        row, _ = ppo_update(learner, scorer, problems, ppo, RewardSettings(), 1.0, "partial", 1, 5, hints)
-        assert row["hints/share_of_prompts"] == 0.5
-        more, _ = relift(learner, problems, failed, ReferenceSettings(relift_batch_size=2), 0.1, 100)
-        del more["relift/seconds"]
-        return {**row, **more}
-
-    assert_like_one(learners, update, alone)
-
-
 @pytest.mark.parametrize(("count", "solutions"), [(3, 4), (3, 1)])
 def test_processes_that_cannot_share_evenly_make_the_sft_update_of_one(
     count: int, solutions: int, make_learners: Callable[..., list[Learner]]
@@ -288,7 +259,7 @@ def test_processes_make_the_self_training_update_of_one(
         learner.end_tokens = frozenset(range(0, 400, 6))
         if phase == "ssd":
             return self_training.ssd_update(learner, PROBLEMS, SsdSettings(), ppo, 1, 5)
-        return self_training.rft_update(learner, scorer, PROBLEMS, RftSettings(), ppo, 1, 5)[0]
+        return self_training.rft_update(learner, scorer, PROBLEMS, ppo, 1, 5)[0]
 
     (row, *_) = assert_like_one(learners, update, alone)
     assert 0 < row["kept_rate"] < 1

@@ -54,7 +54,7 @@ def test_advice_is_only_what_the_phase_can_use() -> None:
     none, worse = [{"all_tests_rate": 0.0}] * WINDOW, [{"syntax_rate": 0.1}] * WINDOW
     of_rft = [text for _, text in warnings({**row, "phase": "rft"} for row in course(*none, *worse))]
     assert len(of_rft) == 2
-    assert not any(name in text for text in of_rft for name in ("references.", "ppo.learning_rate", "ppo.kl"))
+    assert not any(name in text for text in of_rft for name in ("ppo.learning_rate", "ppo.kl"))
     assert "Lower rft.learning_rate" in of_rft[1]
 
 
@@ -81,8 +81,7 @@ def test_programs_that_get_short_and_pass_no_more_often_are_reported() -> None:
     ((step, text),) = warnings(course(*[first] * WINDOW, *[short] * WINDOW))
     assert WINDOW < step <= 2 * WINDOW
     assert "of the tokens of the start of the phase, and 10% pass all tests, after 10%: the policy may" in text
-    for reason in ({"all_tests_rate": 0.5}, {"hints/share_of_prompts": 0.5}):
-        assert warnings(course(*[first] * WINDOW, *[{**short, **reason}] * WINDOW)) == []
+    assert warnings(course(*[first] * WINDOW, *[{**short, "all_tests_rate": 0.5}] * WINDOW)) == []
 
 
 def test_programs_that_parse_half_as_often_as_at_the_start_are_reported() -> None:
@@ -118,10 +117,10 @@ def test_a_sign_is_reported_once_in_fifty_updates_however_often_it_comes_and_goe
 def test_numbers_that_are_missing_or_damaged_show_nothing() -> None:
     for value in (None, "1", True, float("nan"), -1.0, 10**400, [1.0]):
         assert warnings(course(*[dict.fromkeys(HEALTHY, value)] * 30)) == []
-    hinted = course(*[{"all_tests_rate": 0.0}] * 20)
-    for row in hinted:
+    unscored = course(*[{"all_tests_rate": 0.0}] * 20)
+    for row in unscored:
         del row["all_tests_rate"], row["scores"]
-    assert warnings(hinted) == []
+    assert warnings(unscored) == []
     assert warnings({"phase": "sft", "step": step, "loss/sft": 1.0} for step in range(1, 30)) == []
 
 

@@ -106,18 +106,8 @@ CHARTS = (
             Line("loss/sft", "supervised"),
             Line("loss/policy", "policy"),
             Line("loss/value", "value"),
-            Line("relift/loss", "ReLIFT"),
         ),
     ),
-    Chart(
-        "Hints",
-        (
-            Line("hints/share_of_prompts", "prompts with a hint"),
-            Line("hints/all_tests_rate", "pass all tests, after a hint"),
-        ),
-        is_share=True,
-    ),
-    Chart("Reference tokens of ReLIFT so far", (Line("relift/tokens", "tokens"),)),
     Chart("Completions kept by RFT or SSD", (Line("kept_rate", "kept"),), is_share=True),
     Chart("Completions cut at the token limit", (Line("truncated_rate", "truncated"),), is_share=True),
     Chart("Reward-hacking metrics", tuple(Line(name, SIGN_NAMES[name]) for name in SIGNS), is_share=True),

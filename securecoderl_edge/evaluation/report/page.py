@@ -155,7 +155,7 @@ def _readiness(history: RunHistory) -> list[str]:
 def _selected(history: RunHistory) -> str:
     if not history.phases:
         return "<p>No phase has started.</p>"
-    head = ("phase", "updates", "selected", "reason", "why the phase ended", "held-out reward", "held-out pass rate")
+    head = ("phase", "updates", "selected", "reason", "held-out reward", "held-out pass rate")
     return _table((_selected_row(phase) for phase in history.phases), head)
 
 
@@ -163,10 +163,10 @@ def _selected_row(phase: PhaseCourse) -> list[object]:
     outcome = phase.outcome
     made = f"{phase.updates} of {phase.planned}" if phase.planned else str(phase.updates)
     if not outcome:
-        return [phase.name, made, "none yet", "the phase has not finished", "", *_gains(phase, None)]
+        return [phase.name, made, "none yet", "the phase has not finished", *_gains(phase, None)]
     chosen = outcome.get("chosen_step")
-    step, why, ended = (_plain(outcome.get(name)) or "not recorded" for name in ("chosen_step", "why", "ended"))
-    return [phase.name, made, f"step {step}", why, ended, *_gains(phase, chosen)]
+    step, why = (_plain(outcome.get(name)) or "not recorded" for name in ("chosen_step", "why"))
+    return [phase.name, made, f"step {step}", why, *_gains(phase, chosen)]
 
 
 def _gains(phase: PhaseCourse, chosen: object) -> tuple[str, str]:
@@ -224,7 +224,6 @@ def _sample(point: Point) -> str:
             STAGE_NAMES[int(stage or 0)] if known else "reward level unknown",
             f"{_plain(row.get('passed')) or '?'}/{_plain(row.get('total')) or '?'} tests",
             f"R {_number(point.number('reward'), '.3f')}",
-            *([f"begun by a hint of {hint:.0f} tokens"] if (hint := point.number("hint_tokens")) else []),
         )
     )
     program = str(row["program"])

@@ -11,8 +11,7 @@ from typing import Any
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
 from securecoderl_edge.runtimes.spec import BASE
-from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import phase_steps, resolve
 from securecoderl_edge.training.settings import TrainSettings
 
 FIRST_SEED = 42
@@ -25,7 +24,7 @@ class Base:
     """A base model that the study makes from nano by more pretraining, on other text.
 
     Attributes:
-        updates: of pretraining. arguments: others of `training.pretrain`.
+        updates: of pretraining. arguments: others of `benchmarks/starter/pretrain.py`.
     """
 
     name: str
@@ -156,12 +155,11 @@ class Study:
         return None if split.base is None else str(self.folder / "bases" / split.base.name)
 
     def prepare_command(self, split: Split) -> list[str] | None:
-        """Arguments of ``python -m`` that make the base model of a split; None if it exists already."""
+        """Arguments of pretraining that make the base model of a split; None if it is the recipe's."""
         model = self.model(split)
         if split.base is None or model is None:
             return None
-        words = ["securecoderl_edge.training.pretrain", "--init", "nano", "--steps", str(split.base.updates)]
-        return [*words, *split.base.arguments, "--out", model]
+        return ["--init", "nano", "--steps", str(split.base.updates), *split.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:
         """The settings of ``sce train`` for `train_command`.

@@ -58,10 +58,10 @@ CURVES = (
     "objective/reward", "objective/kl", "syntax_rate", "any_test_rate", "all_tests_rate", "r_tests", "secure_rate",
     "truncated_rate", "func_sec_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
     # Whether a setting acted at all.
-    "zero_variance_rate", "policy/clipfrac", "kept_rate", "hints/share_of_prompts", "relift/steps",
+    "zero_variance_rate", "policy/clipfrac", "kept_rate",
 )  # fmt: skip
 # Counters of a row of metrics.jsonl.
-_COUNTS = ("tokens", "episode", "relift/tokens", "seconds")
+_COUNTS = ("tokens", "episode", "seconds")
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,16 @@ from typing import Any
 from securecoderl_edge import __version__
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import digest_of_problems
+from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.system.processes import module_command
 from securecoderl_edge.system.rows import RowFile, drop_truncated_line, read_objects
 
 STEPS = "steps.jsonl"
+SCE = "securecoderl_edge"
+# Pretraining under the name that the keys of finished steps have. Its script is not installed: only a clone has it.
+PRETRAIN = "securecoderl_edge.training.pretrain"
+PRETRAIN_SCRIPT = Path(__file__).parents[3] / "benchmarks" / "starter" / "pretrain.py"
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Step:
 
     Attributes:
         title: a short description.
-        words: arguments of ``python -m``.
+        words: a module, such as `SCE`, or `PRETRAIN`; and its arguments.
         log: the file for its standard error. outputs: files that exist when it is done.
         after: the step that must run before it.
         facts: the settings behind its command, as text. learns_from, measures: its training and evaluation problems.
@@ -50,10 +55,18 @@ class Step:
 
     @property
     def command(self) -> str:
-        """The command line."""
-        if self.words[0] == "securecoderl_edge":
-            return shlex.join(("sce", *self.words[1:]))
-        return shlex.join(("python", "-m", *self.words))
+        """The command line for people, in a clone."""
+        module, *arguments = self.words
+        programs = {SCE: ("sce",), PRETRAIN: ("python", "benchmarks/starter/pretrain.py")}
+        return shlex.join((*programs.get(module, ("python", "-m", module)), *arguments))
+
+    @property
+    def process(self) -> list[str]:
+        """The command line of a child process, with the imports of this one."""
+        module, *arguments = self.words
+        if module == PRETRAIN:
+            return [*module_command(PRETRAIN_SCRIPT.stem, PRETRAIN_SCRIPT.parent), *arguments]
+        return [*module_command(module), *arguments]
 
 
 class RunLog:

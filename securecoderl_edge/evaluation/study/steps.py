@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from securecoderl_edge.config import changed_values
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
 from securecoderl_edge.evaluation.study.figures import (
     Figures,
@@ -26,25 +26,31 @@ from securecoderl_edge.evaluation.study.figures import (
     load_figures,
     save_figures,
 )
-from securecoderl_edge.evaluation.study.run_log import RunLog, Step, evaluation_problems, training_problems
+from securecoderl_edge.evaluation.study.run_log import (
+    PRETRAIN,
+    PRETRAIN_SCRIPT,
+    SCE,
+    RunLog,
+    Step,
+    evaluation_problems,
+    training_problems,
+)
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
-from securecoderl_edge.system.processes import describe_end, module_command, on_ending_signals, result_of
+from securecoderl_edge.system.processes import describe_end, on_ending_signals, result_of
 from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
-
-_SCE = "securecoderl_edge"
 
 _OnStep = Callable[[Step, float, int, int], None]
 
 
 def prepare_step(study: Study, split: Split) -> Step | None:
-    """The step that makes the base model of a split; None if it exists already."""
+    """The step that makes the base model of a split; None if it is the recipe's."""
     words, model = study.prepare_command(split), study.model(split)
     if words is None or model is None:
         return None
     folder = Path(model)
-    return Step(f"base model {folder.name}", tuple(words), _log(folder), (folder,))
+    return Step(f"base model {folder.name}", (PRETRAIN, *words), _log(folder), (folder,))
 
 
 def _base_step(study: Study, split: Split) -> Step:
@@ -52,7 +58,7 @@ def _base_step(study: Study, split: Split) -> Step:
     folder, run = study.base_folder(split), study.run_of_base(split)
     return Step(
         f"base model on {split.name}",
-        (_SCE, *study.base_command(split)),
+        (SCE, *study.base_command(split)),
         _log(folder),
         (folder / "bench.json",),
         after=prepare_step(study, split) if run is None else train_step(study, *run),
@@ -64,7 +70,7 @@ def train_step(study: Study, arm: Arm, seed: int) -> Step:
     """The step that trains an arm."""
     return Step(
         f"{arm.name}, seed {seed}: training",
-        (_SCE, *study.train_command(arm, seed)),
+        (SCE, *study.train_command(arm, seed)),
         _log(study.run_folder(arm, seed)),
         (study.run_folder(arm, seed) / "policy",),
         after=prepare_step(study, arm.split),
@@ -85,14 +91,14 @@ def _export_step(study: Study, arm: Arm, seed: int) -> Step:
     words = study.export_command(arm, seed)
     files = tuple(study.export_file(arm, seed, quant) for quant in arm.quants)
     after = train_step(study, arm, seed)
-    return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study.run_folder(arm, seed)), files, after)
+    return Step(f"{arm.name}, seed {seed}: export", (SCE, *words), _log(study.run_folder(arm, seed)), files, after)
 
 
 def _bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
     """The step that evaluates an arm's models on a split. Training decides which models these are."""
     return Step(
         f"{arm.name}, seed {seed}: evaluated on {split.name}",
-        (_SCE, *study.bench_command(arm, seed, split)),
+        (SCE, *study.bench_command(arm, seed, split)),
         _log(study.run_folder(arm, seed)),
         (study.bench_folder(arm, seed, split) / "bench.json",),
         after=train_step(study, arm, seed),
@@ -252,7 +258,8 @@ def run_study(
         say: called with messages for the user.
 
     Raises:
-        UsageError, SceError: see `check_study`; or a step failed (parallel steps end first), or another process uses
+        UsageError: see `check_study`; or a base model must be pretrained, which only a clone of the repository can.
+        SceError: see `check_study`; or a step failed (parallel steps end first), or another process uses
             the folder.
         KeyboardInterrupt: it was interrupted.
     """
@@ -290,6 +297,12 @@ class _Runner:
         every = list(chains(self._study, self._jobs))
         missing = [chain for chain in every if not chain.figures(self._run_log)]
         first = preparations(missing)
+        unmade = [step for step in first if not self._run_log.is_done(step)]
+        if unmade and not PRETRAIN_SCRIPT.is_file():
+            raise UsageError(
+                f"{unmade[0].title}: its pretraining needs a clone of the repository, so run this in one, or leave "
+                "its problems out with --splits"
+            )
         self._total = len(first) + sum(len(chain.steps()) for chain in every)
         self._done = sum(map(self._run_log.is_done, first)) + sum(each.count_done(self._run_log) for each in every)
         with ThreadPoolExecutor(self._jobs) as pool:
@@ -334,7 +347,7 @@ class _Runner:
                 gpu = min(self._steps_on, key=self._steps_on.__getitem__, default="")
                 own = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
                 process = subprocess.Popen(
-                    [*module_command(step.words[0]), *step.words[1:]],
+                    step.process,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,

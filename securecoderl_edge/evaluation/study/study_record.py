@@ -215,7 +215,6 @@ def _training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:
             total["reference_tokens"] += row["tokens"] if row["phase"] == "sft" else 0
         for row in {row["phase"]: row for row in rows}.values():  # the last one of each phase
             total["completions"] += row.get("episode", 0)
-            total["reference_tokens"] += row.get("relift/tokens", 0)
     return {name: round(count / len(trainings)) for name, count in total.items()}
 
 

@@ -16,7 +16,7 @@ from securecoderl_edge.evaluation.study.table3 import PRESETS
 from securecoderl_edge.evaluation.tables import ABSENT, Table, quality_table
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.runs import RUNS

@@ -19,8 +19,7 @@ from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.protocol import MAX_THREADS
 from securecoderl_edge.system.machine import cpu_count
-from securecoderl_edge.training.recipe import load_recipe, resolve
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.recipe import load_recipe, phase_steps, resolve
 
 SFT = "sft"
 _QUICK_BASE_UPDATES, _QUICK_SFT_UPDATES = 20, 10

@@ -1,1 +1,1 @@
-"""The weights of the built-in base model for C; see MODEL_CARD.md in this folder and `training/pretrain.py`."""
+"""The weights of the built-in base model for C; see MODEL_CARD.md here and `benchmarks/starter/pretrain.py`."""

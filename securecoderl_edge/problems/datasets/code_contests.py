@@ -15,7 +15,7 @@ from typing import Any
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError, text
+from securecoderl_edge.problems.problem_file import ProblemError, text
 
 SOURCE = "code-contests"
 TESTS = ("public_tests", "private_tests", "generated_tests")

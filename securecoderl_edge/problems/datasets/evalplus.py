@@ -14,10 +14,16 @@ from typing import Any
 
 from securecoderl_edge.languages.python_source import called_function, is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_inputs import literal_inputs, with_python_types
-from securecoderl_edge.problems.datasets.evalplus_tests import HUMANEVAL_PLUS, MBPP_PLUS, Evaluate, Task, tests_of
+from securecoderl_edge.problems.datasets.evalplus_tests import (
+    HUMANEVAL_PLUS,
+    MBPP_PLUS,
+    EvalplusTask,
+    Evaluate,
+    tests_of,
+)
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError, text, texts
+from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
 # EvalPlus gives a program four times as long as the reference solution.
 _TIME_FACTOR, _LEAST_SECONDS = 4, 5.0
@@ -55,7 +61,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally, evaluate: Eva
     )
 
 
-def _task(record: dict[str, Any]) -> Task:
+def _task(record: dict[str, Any]) -> EvalplusTask:
     task_id = str(record.get("task_id", ""))
     is_mbpp = not task_id.startswith("HumanEval/")
     number = task_id.rpartition("/")[2]
@@ -72,7 +78,7 @@ def _task(record: dict[str, Any]) -> Task:
     base, plus, tolerance = _inputs(record, number, is_mbpp)
     if not is_mbpp:
         header = signature(prompt, name) or name
-        return Task(
+        return EvalplusTask(
             f"{HUMANEVAL_PLUS}/{number}",
             f"Complete the function `{header}` of the given code, and write the whole program.",
             name, prompt + reference, prompt.rstrip(), base, plus,
@@ -82,7 +88,7 @@ def _task(record: dict[str, Any]) -> Task:
     header = signature(reference, name) or name
     statement = f"{words}\n\nWrite the function `{header}`."
     statement += f" For example:\n{example}" if example else ""
-    return Task(f"{MBPP_PLUS}/{number}", statement, name, reference.strip(), "", base, plus, tolerance)
+    return EvalplusTask(f"{MBPP_PLUS}/{number}", statement, name, reference.strip(), "", base, plus, tolerance)
 
 
 def _described(prompt: str, examples: Sequence[str]) -> tuple[str, str]:

@@ -30,7 +30,7 @@ _NOT_NONE = {"check_str", "text_match_three", "text_starta_endb"}
 
 
 @dataclass(frozen=True)
-class Task:
+class EvalplusTask:
     """One problem of EvalPlus.
 
     Attributes:
@@ -69,7 +69,7 @@ class ReferenceOutput:
 Evaluate = Callable[[str, str, str], ReferenceOutput]
 
 
-def tests_of(task: Task, tally: Tally, evaluate: Evaluate) -> tuple[tuple[str, ...], float]:
+def tests_of(task: EvalplusTask, tally: Tally, evaluate: Evaluate) -> tuple[tuple[str, ...], float]:
     """The assertions of a problem, and the CPU seconds of the slowest of them.
 
     Raises:
@@ -106,7 +106,7 @@ def _batches(inputs: list[list[Any]], most: int, where: str, tally: Tally) -> li
 
 
 def _expected(
-    task: Task, batch: list[list[Any]], tally: Tally, evaluate: Evaluate
+    task: EvalplusTask, batch: list[list[Any]], tally: Tally, evaluate: Evaluate
 ) -> tuple[list[list[Any]], list[Any], float]:
     """The inputs with usable outputs, the outputs, and the CPU seconds.
 
@@ -129,7 +129,7 @@ def _expected(
     return kept, expected, total
 
 
-def _outputs(task: Task, batch: list[list[Any]], evaluate: Evaluate) -> tuple[list[Any] | None, int, float]:
+def _outputs(task: EvalplusTask, batch: list[list[Any]], evaluate: Evaluate) -> tuple[list[Any] | None, int, float]:
     """The outputs (None: too long, or not literals), their length as text, and the CPU seconds."""
     answer = evaluate(task.reference, task.entry_point, _expression(task, batch))
     if answer.value is None:
@@ -144,7 +144,7 @@ def _outputs(task: Task, batch: list[list[Any]], evaluate: Evaluate) -> tuple[li
     return found if is_whole else None, len(answer.value), answer.cpu_seconds
 
 
-def _expression(task: Task, batch: list[list[Any]]) -> str:
+def _expression(task: EvalplusTask, batch: list[list[Any]]) -> str:
     """What a test evaluates: the outputs for a batch, in the form in which they are compared."""
     inputs, call = source_of(batch), f"{task.entry_point}(*a)"
     if task.id.startswith(HUMANEVAL_PLUS) and task.entry_point == "find_zero":
@@ -160,7 +160,7 @@ def _expression(task: Task, batch: list[list[Any]]) -> str:
     return f"[{call} for a in {inputs}]"
 
 
-def _assertion(task: Task, batch: list[list[Any]], expected: list[Any]) -> str:
+def _assertion(task: EvalplusTask, batch: list[list[Any]], expected: list[Any]) -> str:
     also = ""
     if task.id.startswith(HUMANEVAL_PLUS) and task.entry_point == "find_zero":
         expected = [0.0] * len(batch)

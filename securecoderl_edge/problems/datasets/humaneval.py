@@ -13,7 +13,7 @@ from typing import Any
 from securecoderl_edge.languages.python_source import is_function_name, parse, parse_stub, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError, text
+from securecoderl_edge.problems.problem_file import ProblemError, text
 
 SOURCE = "humaneval"
 

@@ -11,21 +11,20 @@ from typing import Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.datasets import (
     apps,
-    apps_file,
     code_contests,
     evalplus,
     humaneval,
+    jsonl,
     mbpp,
-    native,
     secodeplt,
     securecoderl,
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
-from securecoderl_edge.problems.datasets.records import Unreadable, form_of, read_records
+from securecoderl_edge.problems.datasets.record_files import Unreadable, form_of, read_records
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
-from securecoderl_edge.problems.records import ProblemError
+from securecoderl_edge.problems.problem_file import ProblemError
 
 # (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
@@ -148,7 +147,7 @@ def _format_of(record: dict[str, Any]) -> str | None:
     for name, keys in _KEYS_OF_FORMAT.items():
         if keys <= record.keys():
             return name
-    if apps_file.looks_like_one(record):
+    if apps.looks_like_one(record):
         return "apps" if "input_output" in record else "apps-plus"
     return None
 
@@ -163,7 +162,7 @@ def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: boo
         assert evaluate is not None
         return partial(evalplus.problem_from, evaluate=evaluate)
     if format in ("apps", "apps-plus"):
-        return partial(apps_file.problem_from, source=format)
+        return partial(apps.problem_from, source=format)
     if format == "secodeplt":
         return partial(secodeplt.problem_from, variants=Variants(), evaluate=evaluate, with_policy=with_policy)
     if format == "securecoderl":
@@ -172,7 +171,7 @@ def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: boo
         "mbpp": mbpp.problem_from,
         "humaneval": humaneval.problem_from,
         "code-contests": code_contests.problem_from,
-        "jsonl": native.problem_from,
+        "jsonl": jsonl.problem_from,
     }
     return readers[format]
 

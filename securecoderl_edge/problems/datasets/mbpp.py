@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from securecoderl_edge.languages.python_source import called_function, fault_of_assertion, signature
-from securecoderl_edge.problems.datasets.fields import given_id
+from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError, text, texts
+from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
 SOURCE = "mbpp"
 # The test split, which published results use: problems 11 to 510.

@@ -20,11 +20,11 @@ from typing import Any
 
 from securecoderl_edge.languages.python_source import is_function_name, is_literal, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
-from securecoderl_edge.problems.datasets.fields import given_id
+from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest
-from securecoderl_edge.problems.records import ProblemError, text, texts
+from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
 SOURCE = "secodeplt"
 KEYS = {"CWE_ID", "task_description", "ground_truth", "unittest"}

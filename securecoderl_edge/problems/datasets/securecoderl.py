@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.languages.python_source import parse
-from securecoderl_edge.problems.datasets.fields import given_id
-from securecoderl_edge.problems.datasets.records import count_records, open_records
+from securecoderl_edge.problems.datasets.record_files import count_records, given_id, open_records
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.records import ProblemError
+from securecoderl_edge.problems.problem_file import ProblemError
 
 SOURCE = "securecoderl"
 PAPER_TAG = "paper-eval"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.problems.datasets.fields import check_pairs
-from securecoderl_edge.problems.datasets.tally import Tally, usable_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Test
 
 # ``1 <= N <= 100``, with any of the signs: such text belongs to the statement, not to an expected output.
@@ -34,6 +33,18 @@ def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, 
         except TypeError:
             tally.drop_test(identifier, "input or output is not text")
     return tuple(usable_tests(tests, fault_of, identifier, tally))
+
+
+def check_pairs(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Check that every input has its output.
+
+    Raises:
+        DropRecord: there are none, or their numbers differ.
+    """
+    if not inputs or not outputs:
+        raise DropRecord("no tests")
+    if len(inputs) != len(outputs):
+        raise DropRecord("different numbers of inputs and outputs")
 
 
 def fault_of(test: Test) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from securecoderl_edge.problems.records import ProblemError
+from securecoderl_edge.problems.problem_file import ProblemError
 
 T = TypeVar("T")
 

@@ -1,1 +1,1 @@
-"""The built-in problems: generated, seeded, split by composition."""
+"""The built-in problems as data, and their splits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.gguf_header import GgufHeader, GgufTensor, read_header
+from securecoderl_edge.models.gguf.header import GgufHeader, GgufTensor, read_header
 
 ARCHITECTURE = "general.architecture"
 _FACTORS = (".lora_a", ".lora_b")

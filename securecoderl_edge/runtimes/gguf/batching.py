@@ -1,7 +1,7 @@
-"""Continuous batching: samples of many prompts share each decoding step; others take the places of finished ones.
+"""Continuous batching: samples of many prompts share each decoding step; others take over from finished ones.
 
 A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
-decoding the prompt's last token in its own place, so the first token needs no special case.
+decoding the prompt's last token itself, so the first token needs no special case.
 
 With ``reuses_prefixes`` a prompt also reuses the KV cache of earlier prompts. Those entries come from batches of other
 shapes, which some kernels round differently, so samples then depend on earlier requests.
@@ -16,20 +16,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from securecoderl_edge.prompts.extraction import PromptFacts
-from securecoderl_edge.runtimes.drawing import draw
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
-from securecoderl_edge.runtimes.text_writer import BytesText, Draft, TextWriter, end_of_program
+from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion, TextWriter, end_of_program
 
 # Copying a sequence takes about as long as computing this number of tokens.
 _LEAST_PREFIX = 16
 
 
 @dataclass(frozen=True)
-class Task:
+class GgufTask:
     """One sample of one prompt, to be decoded.
 
     Attributes:
@@ -46,17 +43,16 @@ class Task:
 
 
 @dataclass
-class _Sample:
-    """A sample being decoded; ``filled`` tokens of it are in the KV cache."""
+class _Sequence:
+    """A sequence of the context with the completion of a task; ``filled`` tokens of it are in the KV cache."""
 
-    task: Task
-    random: np.random.Generator
-    draft: Draft
+    task: GgufTask
+    partial: PartialCompletion
     filled: int
 
     @property
     def next_token(self) -> int:
-        return self.draft.tokens[-1] if self.draft.tokens else self.task.prompt[-1]
+        return self.partial.tokens[-1] if self.partial.tokens else self.task.prompt[-1]
 
 
 class BatchDecoder:
@@ -72,8 +68,8 @@ class BatchDecoder:
         self,
         model: LlamaModel,
         context: LlamaContext,
-        on_completion: Callable[[Task, Completion], None],
-        on_token: Callable[[Task, str], None] | None = None,
+        on_completion: Callable[[GgufTask, Completion], None],
+        on_token: Callable[[GgufTask, str], None] | None = None,
         reuses_prefixes: bool = False,
     ) -> None:
         self._model = model
@@ -81,74 +77,75 @@ class BatchDecoder:
         self._on_completion = on_completion
         self._on_token = on_token
         self._reuses_prefixes = reuses_prefixes
-        # The index in this list is the sequence in the context.
-        self._places: list[_Sample | None] = []
+        # The index in this list is that of the context.
+        self._sequences: list[_Sequence | None] = []
         self.spent = Usage()
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run(self, tasks: Sequence[GgufTask]) -> None:
         """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
         pending = deque(tasks)
         try:
-            while pending or self._places:
-                free = self._context.sequences - sum(sample is not None for sample in self._places)
+            while pending or self._sequences:
+                free = self._context.sequences - sum(sequence is not None for sequence in self._sequences)
                 self.add([pending.popleft() for _ in range(min(free, len(pending)))])
                 self.step()
         finally:
             self.drop({task.key for task in tasks})
 
-    def add(self, tasks: Sequence[Task]) -> None:
-        """Compute the prompts of tasks in free places."""
+    def add(self, tasks: Sequence[GgufTask]) -> None:
+        """Compute the prompts of tasks in free sequences."""
         pending = deque(tasks)
         fresh: list[int] = []
         copies: list[tuple[int, int]] = []
-        self._places += [None] * min(self._context.sequences - len(self._places), len(pending))
-        for place, occupant in enumerate(self._places):
+        self._sequences += [None] * min(self._context.sequences - len(self._sequences), len(pending))
+        for index, occupant in enumerate(self._sequences):
             if occupant is not None or not pending:
                 continue
             task = pending.popleft()
-            siblings = (at for at, other in enumerate(self._places) if other and other.task.prompt == task.prompt)
+            siblings = (at for at, other in enumerate(self._sequences) if other and other.task.prompt == task.prompt)
             sibling = next(siblings, None)
-            self._places[place] = self._begin(task)
+            sequence = self._sequences[index] = self._begin(task)
             if sibling is not None:
-                copies.append((sibling, place))
+                copies.append((sibling, index))
                 continue
-            self._sample_at(place).filled = self._prepare(place, task.prompt[:-1])
-            fresh.append(place)
+            sequence.filled = self._prepare(index, task.prompt[:-1])
+            fresh.append(index)
         self._compute_prompts(fresh)
         for source, target in copies:
-            sample = self._sample_at(target)
-            sample.filled = self._context.copy(source, target, sample.filled)
+            sequence = self._sequence(target)
+            sequence.filled = self._context.copy(source, target, sequence.filled)
         self._compute_prompts([target for _, target in copies])
 
     def drop(self, keys: Collection[Any]) -> None:
-        """Free the places of tasks before their end."""
-        for place, sample in enumerate(self._places):
-            if sample is not None and sample.task.key in keys:
-                self._places[place] = None
+        """Free the sequences of tasks before their end."""
+        for index, sequence in enumerate(self._sequences):
+            if sequence is not None and sequence.task.key in keys:
+                self._sequences[index] = None
 
-    def _prepare(self, place: int, tokens: Sequence[int]) -> int:
-        """Make a place hold the longest cached prefix of ``tokens``; returns its length."""
+    def _prepare(self, index: int, tokens: Sequence[int]) -> int:
+        """Make a sequence hold the longest cached prefix of ``tokens``; returns its length."""
         source, length = self._context.longest_prefix(tokens) if self._reuses_prefixes else (0, 0)
         if length < _LEAST_PREFIX:
-            self._context.clear(place)
+            self._context.clear(index)
             return 0
-        return self._context.cut(place, length) if source == place else self._context.copy(source, place, length)
+        return self._context.cut(index, length) if source == index else self._context.copy(source, index, length)
 
-    def _begin(self, task: Task) -> _Sample:
+    def _begin(self, task: GgufTask) -> _Sequence:
         show = None if self._on_token is None else functools.partial(self._on_token, task)
         writer = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
-        draft = Draft(task.sampling, self._model.is_end, BytesText(self._model.piece), writer)
-        draft.started = time.monotonic()
-        return _Sample(task, np.random.default_rng(task.seed), draft, filled=len(task.prompt) - 1)
+        pieces = BytesText(self._model.piece)
+        partial = PartialCompletion(task.sampling, self._model.is_end, pieces, writer, task.seed)
+        partial.started = time.monotonic()
+        return _Sequence(task, partial, filled=len(task.prompt) - 1)
 
-    def _compute_prompts(self, places: list[int]) -> None:
-        """Feed the prompts at ``places`` in full batches, without what they hold and without their last tokens."""
+    def _compute_prompts(self, indices: list[int]) -> None:
+        """Feed the prompts of sequences in full batches, without what they hold and without their last tokens."""
         rows = []
-        for place in places:
-            sample = self._sample_at(place)
-            last = len(sample.task.prompt) - 1
-            rows += [(sample.task.prompt[position], position, place) for position in range(sample.filled, last)]
-            sample.filled = last
+        for index in indices:
+            sequence = self._sequence(index)
+            last = len(sequence.task.prompt) - 1
+            rows += [(sequence.task.prompt[position], position, index) for position in range(sequence.filled, last)]
+            sequence.filled = last
         started = time.perf_counter()
         for start in range(0, len(rows), BATCH):
             tokens, positions, sequences = zip(*rows[start : start + BATCH], strict=True)
@@ -156,39 +153,39 @@ class BatchDecoder:
         self.spent += Usage(len(rows), time.perf_counter() - started)
 
     def _close_gaps(self) -> None:
-        """Move the last samples into empty places: llama.cpp batches only neighboring sequences."""
-        while None in self._places:
-            last = self._places.pop()
+        """Move the last sequences into gaps: llama.cpp batches only neighboring ones."""
+        while None in self._sequences:
+            last = self._sequences.pop()
             if last is None:
                 continue
-            gap, place = self._places.index(None), len(self._places)
-            self._context.copy(place, gap, last.filled)
-            self._places[gap] = last
+            gap = self._sequences.index(None)
+            self._context.copy(len(self._sequences), gap, last.filled)
+            self._sequences[gap] = last
 
     def step(self) -> None:
-        """Decode one token of every sample."""
+        """Decode one token of every sequence."""
         self._close_gaps()
-        if not self._places:
+        if not self._sequences:
             return
-        samples = [self._sample_at(place) for place in range(len(self._places))]
+        sequences = [self._sequence(index) for index in range(len(self._sequences))]
         started = time.perf_counter()
         self._context.decode(
-            [sample.next_token for sample in samples],
-            [sample.filled for sample in samples],
-            list(range(len(samples))),
+            [sequence.next_token for sequence in sequences],
+            [sequence.filled for sequence in sequences],
+            list(range(len(sequences))),
             logits=True,
         )
-        logits = self._context.logits(len(samples))
-        drawn = [draw(row, sample.task.sampling, sample.random) for row, sample in zip(logits, samples, strict=True)]
-        self.spent += Usage(decode_tokens=len(samples), decode_seconds=time.perf_counter() - started)
-        for place, (sample, (token, logprob)) in enumerate(zip(samples, drawn, strict=True)):
-            sample.filled += 1
-            sample.draft.add(token, logprob)
-            if sample.draft.is_done:
-                self._on_completion(sample.task, sample.draft.completion(len(sample.task.prompt)))
-                self._places[place] = None
+        logits = self._context.logits(len(sequences))
+        drawn = [sequence.partial.draw(row) for row, sequence in zip(logits, sequences, strict=True)]
+        self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
+        for index, (sequence, (token, logprob)) in enumerate(zip(sequences, drawn, strict=True)):
+            sequence.filled += 1
+            sequence.partial.add(token, logprob)
+            if sequence.partial.is_done:
+                self._on_completion(sequence.task, sequence.partial.completion(len(sequence.task.prompt)))
+                self._sequences[index] = None
 
-    def _sample_at(self, place: int) -> _Sample:
-        sample = self._places[place]
-        assert sample is not None
-        return sample
+    def _sequence(self, index: int) -> _Sequence:
+        sequence = self._sequences[index]
+        assert sequence is not None
+        return sequence

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from securecoderl_edge.models.gguf_header import GgufHeader
+from securecoderl_edge.models.gguf.header import GgufHeader
 
 _STATE_BYTES = 4  # states are float32
 

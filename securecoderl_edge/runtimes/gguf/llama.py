@@ -15,7 +15,7 @@ import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.gguf.cache import cache_size
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights

@@ -15,7 +15,7 @@ from typing import Any
 import llama_cpp
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.system.machine import cpu_flags
 
 # ggml's numbers of the types that have such kernels on x86 with AVX2, for multiples of eight rows.

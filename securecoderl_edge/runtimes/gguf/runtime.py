@@ -6,20 +6,19 @@ import importlib.util
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLES
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
-from securecoderl_edge.runtimes.gguf.batch import GgufBatch, decode_completion
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask, OnToken, Sampling, Usage
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
     child_environment,
@@ -195,8 +194,38 @@ class GgufRuntime:
             if answer["type"] == "token":
                 streamed.add(key, answer["text"])
             else:
-                finished[key] = decode_completion(answer["completion"])
+                finished[key] = _decode_completion(answer["completion"])
         self._spent += Usage(**answer["spent"])
+
+
+class GgufBatch:
+    """Implements `protocol.DecodingBatch`: a batch in the child process; each call is one question to it.
+
+    Args:
+        ask: sends a message to the child and returns its answer.
+    """
+
+    def __init__(self, ask: Callable[[dict[str, Any]], dict[str, Any]], rows: int, length: int) -> None:
+        self._ask = ask
+        self.rows = min(rows, int(ask({"type": "batch", "rows": rows, "length": length})["rows"]))
+
+    def add(self, tasks: Sequence[DecodingTask]) -> None:
+        """See `protocol.DecodingBatch.add`."""
+        self._ask({"type": "add", "tasks": [asdict(task) for task in tasks]})
+
+    def step(self) -> list[DecodingProgress]:
+        """See `protocol.DecodingBatch.step`."""
+        return [
+            DecodingProgress(each["key"], each["text"], each["completion"] and _decode_completion(each["completion"]))
+            for each in self._ask({"type": "step"})["progress"]
+        ]
+
+    def drop(self, keys: Collection[int]) -> None:
+        """See `protocol.DecodingBatch.drop`."""
+        self._ask({"type": "drop", "keys": list(keys)})
+
+    def close(self) -> None:
+        """Nothing to do: the child keeps its context for the next request."""
 
 
 class _ChildDied(Exception):
@@ -236,7 +265,7 @@ class _Child:
     def __init__(self, settings: dict[str, Any], wait: bool = True) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            module_command("securecoderl_edge.runtimes.gguf.worker"),
+            module_command("securecoderl_edge.runtimes.gguf.llama_worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -310,3 +339,9 @@ class _Child:
 
 def _error_in(answer: dict[str, Any]) -> SceError:
     return (UsageError if answer["is_usage"] else SceError)(answer["message"])
+
+
+def _decode_completion(record: dict[str, Any]) -> Completion:
+    """The completion that the child sent."""
+    lists = {name: tuple(record[name]) for name in ("token_ids", "logprobs", "token_seconds")}
+    return Completion(**{**record, **lists})

@@ -5,112 +5,89 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-import numpy as np
-
-from securecoderl_edge.runtimes.drawing import draw
-from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel, joined
-from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
-from securecoderl_edge.runtimes.text_writer import Draft, OpenTask, TextWriter, TokenText
+from securecoderl_edge.runtimes.onnx.model import Floats, OnnxModel, OnnxSequences, joined
+from securecoderl_edge.runtimes.protocol import DecodingProgress, DecodingTask
+from securecoderl_edge.runtimes.text_writer import BatchRow, Begin
 
 
-class Writer(Draft):
-    """One sample in progress with its own random generator."""
+class _Row(BatchRow):
+    """A task in the batch.
+
+    Attributes:
+        logits: of its next token.
+        source: the computed sequences that it is one of, and its number among them.
+    """
 
     def __init__(
-        self, key: tuple[int, int], sampling: Sampling, ends: frozenset[int], pieces: TokenText, text: TextWriter
+        self,
+        task: DecodingTask,
+        prompt_tokens: int,
+        begin: Begin,
+        started: float,
+        logits: Floats,
+        source: tuple[OnnxSequences, int],
     ) -> None:
-        super().__init__(sampling, ends.__contains__, pieces, text)
-        self.key = key
-        # A sample does not depend on the rest of the batch.
-        self._random = np.random.default_rng((sampling.seed, *key))
-
-    def draw(self, logits: Floats) -> None:
-        """Add the next token."""
-        self.add(*draw(logits, self._sampling, self._random))
-
-
-class _Row(OpenTask):
-    """A task in the batch; ``logits`` are those of its next token."""
-
-    draft: Writer
-
-    def __init__(self, task: Task, prompt_tokens: int, logits: Floats) -> None:
-        super().__init__(task, prompt_tokens)
-        self.logits = logits
+        super().__init__(task, prompt_tokens, begin, started)
+        self.logits, self.source = logits, source
 
     @property
     def length(self) -> int:
         return self.prompt_tokens + self.task.sampling.max_tokens
 
 
-class OpenOnnxBatch:
-    """Implements `protocol.Batch`. Rows that leave or join cost one copy of the KV cache, in the next step.
+class OnnxBatch:
+    """Implements `protocol.DecodingBatch`. Rows that leave or join cost one copy of the KV cache, in the next step.
 
     Args:
         encode: the tokens of a task's prompt.
-        write: the writer of a task, and where it shows its text.
+        begin: begins the completion of a task.
     """
 
-    def __init__(
-        self,
-        model: OnnxModel,
-        rows: int,
-        encode: Callable[[Task], list[int]],
-        write: Callable[[Task, Callable[[str], None]], Writer],
-    ) -> None:
-        self._model, self.rows, self._encode, self._write = model, rows, encode, write
+    def __init__(self, model: OnnxModel, rows: int, encode: Callable[[DecodingTask], list[int]], begin: Begin) -> None:
+        self._model, self.rows, self._encode, self._begin = model, rows, encode, begin
         self._rows: list[_Row] = []
-        # Each row's place: a batch, and the row in it.
-        self._places: list[tuple[OnnxBatch, int]] = []
 
-    def add(self, tasks: Sequence[Task]) -> None:
-        """See `protocol.Batch.add`. Each prompt is computed by itself, equal ones once."""
+    def add(self, tasks: Sequence[DecodingTask]) -> None:
+        """See `protocol.DecodingBatch.add`. Each prompt is computed by itself, equal ones once."""
         prompts = [self._encode(task) for task in tasks]
-        computed: dict[tuple[int, ...], tuple[OnnxBatch, Floats]] = {}
+        computed: dict[tuple[int, ...], tuple[OnnxSequences, Floats]] = {}
         most = max((task.sampling.max_tokens for task in tasks), default=0)
         for task, prompt in zip(tasks, prompts, strict=True):
             started = time.monotonic()
             key = tuple(prompt)
             if key not in computed:
-                batch = self._model.open_batch(1, len(prompt) + most)
-                computed[key] = batch, batch.prefill([prompt])[0][-1].copy()
-            batch, logits = computed[key]
-            row = _Row(task, len(prompt), logits)
-            row.draft = self._write(task, row.news.append)
-            row.draft.started = started
-            self._rows.append(row)
-            self._places.append((batch, 0))
+                sequences = self._model.open_sequences(1, len(prompt) + most)
+                computed[key] = sequences, sequences.prefill([prompt])[0][-1].copy()
+            sequences, logits = computed[key]
+            self._rows.append(_Row(task, len(prompt), self._begin, started, logits, (sequences, 0)))
 
-    def step(self) -> list[Progress]:
-        """See `protocol.Batch.step`."""
-        progress: list[Progress] = []
+    def step(self) -> list[DecodingProgress]:
+        """See `protocol.DecodingBatch.step`."""
+        progress: list[DecodingProgress] = []
         for row in self._rows:
-            row.draft.draw(row.logits)
+            row.partial.add(*row.partial.draw(row.logits))
             progress += row.progress()
-        self._keep([not row.draft.is_done for row in self._rows])
+        self._rows = [row for row in self._rows if not row.partial.is_done]
         if self._rows:
-            batch = self._one_batch()
-            logits = batch.step([row.draft.tokens[-1] for row in self._rows])
+            logits = self._one_source().step([row.partial.tokens[-1] for row in self._rows])
             for row, own in zip(self._rows, logits, strict=True):
                 row.logits = own
         return progress
 
     def drop(self, keys: Collection[int]) -> None:
-        """See `protocol.Batch.drop`."""
-        self._keep([row.task.key not in keys for row in self._rows])
+        """See `protocol.DecodingBatch.drop`."""
+        self._rows = [row for row in self._rows if row.task.key not in keys]
 
     def close(self) -> None:
-        """See `protocol.Batch.close`."""
-        self._keep([False] * len(self._rows))
+        """See `protocol.DecodingBatch.close`."""
+        self._rows = []
 
-    def _keep(self, kept: list[bool]) -> None:
-        self._rows = [row for row, is_kept in zip(self._rows, kept, strict=True) if is_kept]
-        self._places = [place for place, is_kept in zip(self._places, kept, strict=True) if is_kept]
-
-    def _one_batch(self) -> OnnxBatch:
-        """The batch of exactly these rows, in their order."""
-        batch = self._places[0][0]
-        if self._places != [(batch, row) for row in range(len(batch.lengths))]:
-            batch = joined(self._model, self._places, max(row.length for row in self._rows))
-            self._places = [(batch, row) for row in range(len(self._rows))]
-        return batch
+    def _one_source(self) -> OnnxSequences:
+        """Sequences that are exactly these rows, in their order."""
+        sources = [row.source for row in self._rows]
+        sequences = sources[0][0]
+        if sources != [(sequences, number) for number in range(len(sequences.lengths))]:
+            sequences = joined(self._model, sources, max(row.length for row in self._rows))
+            for number, row in enumerate(self._rows):
+                row.source = sequences, number
+        return sequences

@@ -59,17 +59,17 @@ class OnnxModel:
         inputs = {each.name: each.shape for each in self._session.get_inputs()}
         self._past = [name for name in inputs if name.startswith(_PAST)]
         cache = inputs[self._past[0]] if self._past else []
-        found = [*cache[1::2], *self._session.get_outputs()[0].shape[2:]]  # heads, their size, words
-        if [type(each) for each in found] != [int] * 3 or "attention_mask" not in inputs:
+        sizes = [*cache[1::2], *self._session.get_outputs()[0].shape[2:]]  # heads, their size, words
+        if [type(each) for each in sizes] != [int] * 3 or "attention_mask" not in inputs:
             raise SceError(f"{folder / MODEL}: not a graph of sce export; write one with: sce export --format onnx")
-        self._heads, self._head_size, self.vocabulary_size = found
+        self._heads, self._head_size, self.vocabulary_size = sizes
         self._outputs = ["logits", *(name.replace(_PAST, _PRESENT) for name in self._past)]
         is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())
         self._number = np.dtype(np.float16 if is_half else np.float32)
         self._appends = self._session.get_modelmeta().custom_metadata_map.get(CACHE_KEY) == APPENDED
         self.cache_bytes_per_token = len(self._past) * self._heads * self._head_size * self._number.itemsize
 
-    def open_batch(self, rows: int, length: int) -> OnnxBatch:
+    def open_sequences(self, rows: int, length: int) -> OnnxSequences:
         """Room for ``rows`` sequences of up to ``length`` tokens each.
 
         Raises:
@@ -77,7 +77,7 @@ class OnnxModel:
         """
         if rows < 1 or length < 1:
             raise ValueError(f"cannot open a batch of {rows} rows of {length} tokens")
-        return _AppendedBatch(self, rows, length) if self._appends else _InPlaceBatch(self, rows, length)
+        return _AppendedSequences(self, rows, length) if self._appends else _InPlaceSequences(self, rows, length)
 
     def run(self, binding: Any) -> None:
         """Run the graph on the bound buffers.
@@ -115,7 +115,7 @@ class OnnxModel:
         return binding, buffers
 
 
-class OnnxBatch(ABC):
+class OnnxSequences(ABC):
     """Sequences that are computed together; ``lengths`` counts the tokens of each so far."""
 
     def __init__(self, model: OnnxModel, rows: int, length: int) -> None:
@@ -143,13 +143,13 @@ class OnnxBatch(ABC):
             raise ValueError("expected one token for each row, after its prompt")
         return self._feed(np.array(tokens, np.int64)[:, None], np.ones(len(tokens), np.int64))[:, -1]
 
-    def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
-        """A batch of copies of some rows, in any number and order, with room for ``length`` tokens each."""
+    def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxSequences:
+        """Copies of some rows, in any number and order, with room for ``length`` tokens each."""
         return joined(self._model, [(self, row) for row in rows], self._limit if length is None else length)
 
     @abstractmethod
-    def _copy(self, places: Sequence[tuple[Any, int]]) -> None:
-        """Take the KV cache of rows of other batches of the same kind; ``lengths`` are set."""
+    def _copy(self, sources: Sequence[tuple[Any, int]]) -> None:
+        """Take the KV cache of rows of other sequences of the same kind; ``lengths`` are set."""
 
     def _feed(self, tokens: Integers, counts: Integers) -> Floats:
         # Negative ids would wrap around without an error.
@@ -167,17 +167,17 @@ class OnnxBatch(ABC):
         """Logits of new tokens: each row has ``counts`` of them, the rest is padding."""
 
 
-class _InPlaceBatch(OnnxBatch):
+class _InPlaceSequences(OnnxSequences):
     def __init__(self, model: OnnxModel, rows: int, length: int) -> None:
         super().__init__(model, rows, length)
         self._binding, self._buffers = model.bind(rows, length)
 
-    def _copy(self, places: Sequence[tuple[_InPlaceBatch, int]]) -> None:
-        for number, own in enumerate(self._buffers):
+    def _copy(self, sources: Sequence[tuple[_InPlaceSequences, int]]) -> None:
+        for layer, own in enumerate(self._buffers):
             values = np.zeros(own.shape(), np.float32)
-            read = {source: source._buffers[number].numpy() for source in {source for source, _ in places}}
-            for row, (source, place) in enumerate(places):
-                values[row, :, : self.lengths[row]] = read[source][place, :, : self.lengths[row]]
+            read = {source: source._buffers[layer].numpy() for source in {source for source, _ in sources}}
+            for row, (source, source_row) in enumerate(sources):
+                values[row, :, : self.lengths[row]] = read[source][source_row, :, : self.lengths[row]]
             own.update_inplace(values)
 
     def _compute(self, tokens: Integers, counts: Integers) -> Floats:
@@ -192,21 +192,22 @@ class _InPlaceBatch(OnnxBatch):
         return logits
 
 
-class _AppendedBatch(OnnxBatch):
+class _AppendedSequences(OnnxSequences):
     def __init__(self, model: OnnxModel, rows: int, length: int) -> None:
         super().__init__(model, rows, length)
         self._cache = model.empty_cache(rows)
         self._mask = np.zeros((rows, 0), np.int64)
 
-    def _copy(self, places: Sequence[tuple[_AppendedBatch, int]]) -> None:
+    def _copy(self, sources: Sequence[tuple[_AppendedSequences, int]]) -> None:
         # Entries that no row sees are left out: they would add up where rows join and leave.
         width = int(self.lengths.max())
         self._mask = (np.arange(width) < self.lengths[:, None]).astype(np.int64)
-        for number, empty in enumerate(self._cache):
-            values = np.zeros((len(places), empty.shape[1], width, empty.shape[3]), empty.dtype)
-            for row, (source, place) in enumerate(places):
-                values[row, :, : self.lengths[row]] = source._cache[number][place][:, source._mask[place] == 1]
-            self._cache[number] = values
+        for layer, empty in enumerate(self._cache):
+            values = np.zeros((len(sources), empty.shape[1], width, empty.shape[3]), empty.dtype)
+            for row, (source, source_row) in enumerate(sources):
+                own = source._cache[layer][source_row]
+                values[row, :, : self.lengths[row]] = own[:, source._mask[source_row] == 1]
+            self._cache[layer] = values
 
     def _compute(self, tokens: Integers, counts: Integers) -> Floats:
         added = np.arange(tokens.shape[1])[None, :] < counts[:, None]
@@ -216,12 +217,12 @@ class _AppendedBatch(OnnxBatch):
         return logits
 
 
-def joined(model: OnnxModel, places: Sequence[tuple[OnnxBatch, int]], length: int) -> OnnxBatch:
-    """A batch of copies of rows of any batches of the model, with room for ``length`` tokens each."""
-    batch = model.open_batch(len(places), length)
-    batch.lengths = np.array([source.lengths[row] for source, row in places])
-    batch._copy(places)
-    return batch
+def joined(model: OnnxModel, sources: Sequence[tuple[OnnxSequences, int]], length: int) -> OnnxSequences:
+    """Copies of rows of any sequences of the model, with room for ``length`` tokens each."""
+    sequences = model.open_sequences(len(sources), length)
+    sequences.lengths = np.array([source.lengths[row] for source, row in sources])
+    sequences._copy(sources)
+    return sequences
 
 
 def _failure(error: Exception) -> SceError:

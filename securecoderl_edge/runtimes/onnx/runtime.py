@@ -15,11 +15,11 @@ from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.prompts.thoughts import thought_tokens
-from securecoderl_edge.runtimes.onnx.batch import OpenOnnxBatch, Writer
-from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Task, Usage
+from securecoderl_edge.runtimes.onnx.batch import OnnxBatch
+from securecoderl_edge.runtimes.onnx.model import Floats, OnnxModel, OnnxSequences
+from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program, open_writer
+from securecoderl_edge.runtimes.text_writer import PartialCompletion, TextWriter, TokenText, end_of_program, open_writer
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.system.machine import peak_rss_bytes
 
@@ -72,26 +72,28 @@ class OnnxRuntime:
         # The graph computes the logits at every token of a prompt, 4 bytes each, and they are copied once.
         width = min(width, n * affordable_sequences(self._parallel, prompt, 8 * self._model.vocabulary_size))
         for start in range(0, len(samples), width):
-            group = samples[start : start + width]
-            writers = [self._writer(key, sampling, open_writer(sampling, key, on_token, facts)) for key in group]
-            self._generate_group(encoded, writers, sampling)
-            done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
+            group = {
+                key: self._begin(key, sampling, open_writer(sampling, key, on_token, facts))
+                for key in samples[start : start + width]
+            }
+            self._generate_group(encoded, group, sampling)
+            done |= {key: partial.completion(len(encoded[key[0]])) for key, partial in group.items()}
         return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
 
-    def open_batch(self, rows: int, length: int) -> OpenOnnxBatch:
+    def open_batch(self, rows: int, length: int) -> OnnxBatch:
         """See `protocol.Runtime.open_batch`."""
         # As in `generate`: the logits at every token of one prompt.
         affordable_sequences(1, length, 8 * self._model.vocabulary_size)
         rows = affordable_sequences(rows, length, self._model.cache_bytes_per_token)
 
-        def write(task: Task, show: Callable[[str], None]) -> Writer:
-            text = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
-            return self._writer((0, task.sample), task.sampling, text)
+        def begin(task: DecodingTask, show: Callable[[str], None]) -> PartialCompletion:
+            writer = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
+            return self._begin((0, task.sample), task.sampling, writer)
 
-        def encode(task: Task) -> list[int]:
+        def encode(task: DecodingTask) -> list[int]:
             return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]
 
-        return OpenOnnxBatch(self._model, rows, encode, write)
+        return OnnxBatch(self._model, rows, encode, begin)
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
@@ -101,42 +103,46 @@ class OnnxRuntime:
         """Free the model."""
         del self._model
 
-    def _writer(self, key: tuple[int, int], sampling: Sampling, text: TextWriter) -> Writer:
-        return Writer(key, sampling, self._tokenizer.ends, TokenText(self._tokenizer.decode, self._tags), text)
+    def _begin(self, key: tuple[int, int], sampling: Sampling, writer: TextWriter) -> PartialCompletion:
+        pieces = TokenText(self._tokenizer.decode, self._tags)
+        return PartialCompletion(sampling, self._tokenizer.ends.__contains__, pieces, writer, (sampling.seed, *key))
 
-    def _generate_group(self, encoded: list[list[int]], writers: list[Writer], sampling: Sampling) -> None:
+    def _generate_group(
+        self, encoded: list[list[int]], group: dict[tuple[int, int], PartialCompletion], sampling: Sampling
+    ) -> None:
         started = time.monotonic()
-        for writer in writers:
-            writer.started = started
-        prompts = list(dict.fromkeys(writer.key[0] for writer in writers))
+        for partial in group.values():
+            partial.started = started
+        prompts = list(dict.fromkeys(prompt for prompt, _ in group))
         longest = max(len(encoded[prompt]) for prompt in prompts)
-        once = self._model.open_batch(len(prompts), longest)
+        once = self._model.open_sequences(len(prompts), longest)
         last = [logits[-1] for logits in once.prefill([encoded[prompt] for prompt in prompts])]
         first = time.monotonic() - started
         self._spent += Usage(sum(len(encoded[prompt]) for prompt in prompts), first)
-        places = {prompt: place for place, prompt in enumerate(prompts)}
-        rows = [places[writer.key[0]] for writer in writers]
-        batch = once.choose(rows, longest + sampling.max_tokens)
-        self._decode(batch, np.stack([last[row] for row in rows]), writers, sampling)
-        tokens = sum(len(writer.tokens) for writer in writers)
+        rows = [prompts.index(prompt) for prompt, _ in group]
+        sequences = once.choose(rows, longest + sampling.max_tokens)
+        self._decode(sequences, np.stack([last[row] for row in rows]), list(group.values()), sampling)
+        tokens = sum(len(partial.tokens) for partial in group.values())
         self._spent += Usage(decode_tokens=tokens, decode_seconds=time.monotonic() - started - first)
 
-    def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[Writer], sampling: Sampling) -> None:
+    def _decode(
+        self, sequences: OnnxSequences, logits: Floats, partials: list[PartialCompletion], sampling: Sampling
+    ) -> None:
         for _ in range(sampling.max_tokens):
-            for writer, row in zip(writers, logits, strict=True):
-                if not writer.is_done:
-                    writer.draw(row)
-            going = [place for place, writer in enumerate(writers) if not writer.is_done]
+            for partial, row in zip(partials, logits, strict=True):
+                if not partial.is_done:
+                    partial.add(*partial.draw(row))
+            going = [row for row, partial in enumerate(partials) if not partial.is_done]
             if not going:
                 return
-            if 2 * len(going) <= len(writers):
+            if 2 * len(going) <= len(partials):
                 # Before that, finished rows are computed as well: dropping them copies the whole KV cache.
-                batch, writers = batch.choose(going), [writers[place] for place in going]
-            logits = batch.step([writer.tokens[-1] for writer in writers])
+                sequences, partials = sequences.choose(going), [partials[row] for row in going]
+            logits = sequences.step([partial.tokens[-1] for partial in partials])
 
 
 def _context_in(config: dict[str, Any], folder: Path) -> int:
-    found = config.get("max_position_embeddings", 2048)
-    if not isinstance(found, int) or found < 1:
-        raise SceError(f"{folder / 'config.json'}: max_position_embeddings = {found!r} is not a number of tokens")
-    return found
+    context = config.get("max_position_embeddings", 2048)
+    if not isinstance(context, int) or context < 1:
+        raise SceError(f"{folder / 'config.json'}: max_position_embeddings = {context!r} is not a number of tokens")
+    return context

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,9 +26,14 @@ from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.text import replace_surrogates
 from securecoderl_edge.training.memory import MemoryPlan
 from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scoring.scorer import Scorer
 
 # Below this scale small float16 numbers are lost again, and a remaining overflow is not caused by the scale.
 _SMALLEST_LOSS_SCALE = 1.0
+VALUE_LEARNING_RATE = 1e-3  # of AdamW, at its peak
 # What torch says if memory is short, beside OutOfMemoryError: its CPU allocator, CUDA's own, and that of cuBLAS.
 _NO_MEMORY = ("not enough memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
@@ -54,12 +59,11 @@ class Learner:
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
-        references: token ids of reference solutions by problem id, for phases that use them in RL.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
-        measures_kl: whether RL updates compute the KL to the SFT policy, for the penalty or for a limit.
+        measures_kl: whether RL updates compute the KL to the SFT policy.
     """
 
     model: Any
@@ -73,7 +77,6 @@ class Learner:
     running: dict[str, float] = field(default_factory=dict)
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
-    references: dict[str, tuple[int, ...]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
@@ -107,12 +110,11 @@ class Learner:
         self.losses.clear()
         self.optimizer.zero_grad()
 
-    def step(self, max_norm: float, tensors: Mapping[str, Tensor], policy_alone: bool = False) -> tuple[float, float]:
+    def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> tuple[float, float]:
         """Sum the gradients of all processes, clip the adapter's, update, clear.
 
         Args:
             tensors: those that the losses were computed from.
-            policy_alone: the losses are not those of a value head, which keeps its weights and its optimizer's state.
 
         Returns:
             the sum of the losses of all processes since the last step, and the gradient's norm before clipping.
@@ -122,8 +124,7 @@ class Learner:
                 of float16 in a gradient, which only skips the step.
         """
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
-        head = None if policy_alone else self.value_head
-        trained = [*policy, *(head.parameters() if head is not None else ())]
+        trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
         losses = sum(self.losses, torch.zeros((), device=policy[0].device))
         self.losses.clear()
         if self.team.count > 1:
@@ -151,6 +152,39 @@ class Learner:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of a phase: its settings, and what it can train on.
+
+    Attributes:
+        settings: of the run. phase: its name.
+        problems: all that the phase trains on.
+        step: its number in the phase, from 1.
+        scorer: runs programs, in phases that do.
+    """
+
+    settings: TrainSettings
+    phase: str
+    problems: Sequence[Problem]
+    step: int
+    scorer: Scorer
+
+    @property
+    def steps(self) -> int:
+        """Number of updates of the phase."""
+        return self.settings.phase(self.phase).steps
+
+    def seed(self, purpose: str) -> tuple[object, ...]:
+        """The parts of a seed, see `seed_of`."""
+        return self.settings.seed, self.phase, purpose, self.step
+
+    def prompted(self) -> list[Problem]:
+        """The problems that completions are sampled of."""
+        ppo = self.settings.ppo
+        count = ppo.batch_size // ppo.samples_per_prompt
+        return next_problems(self.problems, count, self.step, seed_of(self.settings.seed, self.phase))
 
 
 def make_value_head(hidden_size: int, seed: int) -> nn.Module:
@@ -193,9 +227,9 @@ def seed_of(*parts: object) -> int:
 
 def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int) -> list[Problem]:
     """The problems of update ``step`` (from 1): consecutive parts of a seeded shuffle per epoch."""
-    places = [divmod(position, len(problems)) for position in range((step - 1) * count, step * count)]
-    orders = {epoch: shuffled(len(problems), seed_of(seed, "order", epoch)) for epoch in {epoch for epoch, _ in places}}
-    return [problems[orders[epoch][index]] for epoch, index in places]
+    turns = [divmod(position, len(problems)) for position in range((step - 1) * count, step * count)]
+    orders = {epoch: shuffled(len(problems), seed_of(seed, "order", epoch)) for epoch in {epoch for epoch, _ in turns}}
+    return [problems[orders[epoch][index]] for epoch, index in turns]
 
 
 def shuffled(count: int, seed: int) -> list[int]:

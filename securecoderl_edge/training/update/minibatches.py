@@ -8,9 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.training.settings import PpoSettings
-from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of, shuffled
+from securecoderl_edge.training.update.learner import Learner, Update, memory_for, seed_of, shuffled
 from securecoderl_edge.training.update.ppo import policy_loss, value_loss
-from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, micro_batches
+from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, micro_batches
+from securecoderl_edge.training.update.trajectory import Trajectory
+
+# Log-probabilities (B, T) of a piece, and the hidden states (N, H) before its tokens.
+ForwardPass = tuple[Tensor, Tensor]
 
 # Means over the tokens of a minibatch, summed over its pieces, in this order.
 _MEANS = (
@@ -32,7 +36,7 @@ class Minibatch:
     tokens: int
 
 
-def split(learner: Learner, batch: Batch, ppo: PpoSettings, *seed: object) -> list[Minibatch]:
+def split(learner: Learner, batch: TokenBatch, ppo: PpoSettings, *seed: object) -> list[Minibatch]:
     """The minibatches of an epoch: whole groups in random order, fewer if there are fewer groups."""
     size = ppo.samples_per_prompt
     groups = shuffled(len(batch.sequences) // size, seed_of(*seed))
@@ -46,30 +50,12 @@ def split(learner: Learner, batch: Batch, ppo: PpoSettings, *seed: object) -> li
     return minibatches
 
 
-@dataclass(frozen=True)
-class Goal:
-    """All that the loss of a batch depends on besides the policy; tensors are (B, T).
-
-    ``share``: of the batch with its dropped completions, which have zero loss. ``only_value``: the policy stays.
-    """
-
-    batch: Batch
-    old: Tensor
-    old_values: Tensor
-    advantages: Tensor
-    returns: Tensor
-    share: float
-    only_value: bool
-
-
 def optimize(
     learner: Learner,
-    goal: Goal,
+    update: Update,
+    trajectory: Trajectory,
     minibatches: list[Minibatch],
-    first_pass: tuple[Tensor, Tensor] | None,
-    ppo: PpoSettings,
-    order: tuple[object, ...],
-    tensors: dict[str, Tensor],
+    first_pass: ForwardPass | None,
 ) -> dict[str, float]:
     """Step 6: epochs of optimizer steps, one for each minibatch; returns their mean metrics.
 
@@ -79,31 +65,34 @@ def optimize(
     Args:
         minibatches: of the first epoch. first_pass: the forward pass of the last piece of the first one.
     """
+    ppo, only_value = update.settings.ppo, update.step <= update.settings.ppo.value_warmup_steps
     sums, first_ratio_error, grad_norm, steps = dict.fromkeys(_MEANS, 0.0), 0.0, 0.0, 0
-    for number in range(ppo.epochs * len(minibatches)):
-        epoch, place = divmod(number, len(minibatches))
-        if epoch and not place:
-            minibatches = split(learner, goal.batch, ppo, *order, epoch)
-        minibatch = minibatches[place]
-        found = [torch.zeros(len(_MEANS) + 1, device=goal.old.device)]
+    for step in range(ppo.epochs * len(minibatches)):
+        epoch, number = divmod(step, len(minibatches))
+        if epoch and not number:
+            minibatches = split(learner, trajectory.batch, ppo, *update.seed("minibatches"), epoch)
+        minibatch = minibatches[number]
+        of_pieces = [torch.zeros(len(_MEANS) + 1, device=trajectory.log_probs.device)]
         with memory_for("computing the update", "ppo.micro_batch_tokens", learner.memory):
-            for piece in reversed(minibatch.pieces):
-                again, first_pass = first_pass, None
-                loss, facts = _piece_loss(learner, goal, piece, minibatch.tokens, again, ppo)
-                learner.backward(goal.share * loss)
-                found.append(facts)
-            of_pieces = torch.stack(found).cpu().double()
-            means, worst = of_pieces[:, :-1].sum(0), float(of_pieces[:, -1].max())
-            learner.team.add_up([means])
+            for rows in reversed(minibatch.pieces):
+                piece = trajectory.rows(rows)
+                loss, means = _loss(learner, piece, first_pass, ppo, only_value)
+                first_pass, weight = None, sum(piece.batch.lengths) / minibatch.tokens
+                learner.backward(trajectory.share * (weight * loss))
+                # Those of a piece count by its tokens, but for the largest error.
+                of_pieces.append(torch.cat([weight * means[:-1], means[-1:]]))
+            table = torch.stack(of_pieces).cpu().double()
+            totals, worst = table[:, :-1].sum(0), float(table[:, -1].max())
+            learner.team.add_up([totals])
             # At the first step the KL is 0, up to rounding.
-            if number and ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
+            if step and ppo.target_kl is not None and totals[_MEANS.index("policy/approxkl")] > ppo.target_kl:
                 learner.discard_gradients()
                 break
-            grad_norm += learner.step(ppo.max_grad_norm, tensors)[1]
+            grad_norm += learner.step(ppo.max_grad_norm, trajectory.tensors())[1]
         worst = max(learner.team.collect([worst]))
-        for name, value in zip(_MEANS, means.tolist(), strict=True):
+        for name, value in zip(_MEANS, totals.tolist(), strict=True):
             sums[name] += value
-        first_ratio_error = worst if number == 0 else first_ratio_error
+        first_ratio_error = worst if step == 0 else first_ratio_error
         steps += 1
     average = {name: value / steps for name, value in sums.items()}
     ratio_square = average.pop("val/ratio_square")
@@ -117,43 +106,31 @@ def optimize(
     }
 
 
-def values_of(head: nn.Module, hidden: Tensor, piece: Batch) -> Tensor:
+def values_of(head: nn.Module, hidden: Tensor, piece: TokenBatch) -> Tensor:
     """(B, T) value estimates at the tokens of a piece, 0 on padding, from the hidden states (N, H) before them."""
     return piece.spread(head(hidden.detach().float())[:, 0])
 
 
-def _piece_loss(
-    learner: Learner,
-    goal: Goal,
-    rows: list[int],
-    tokens: int,
-    forward_pass: tuple[Tensor, Tensor] | None,
-    ppo: PpoSettings,
+def _loss(
+    learner: Learner, piece: Trajectory, forward_pass: ForwardPass | None, ppo: PpoSettings, only_value: bool
 ) -> tuple[Tensor, Tensor]:
-    """The loss of some rows, weighted by their fraction of the ``tokens`` of a minibatch.
+    """The mean loss over the tokens of a piece; `_MEANS` and the largest distance of a ratio from 1, on the device.
 
     Args:
-        forward_pass: log-probabilities and hidden states of these rows, if already computed.
-
-    Returns:
-        the loss; and its contributions to `_MEANS` with the largest distance of a ratio from 1, still on the device.
+        forward_pass: of the piece, if already computed. only_value: the policy stays as it is.
     """
-    piece = goal.batch.rows(rows)
-    cut = (torch.tensor(rows, device=goal.old.device), slice(piece.mask.shape[1]))
-    share = sum(piece.lengths) / tokens
     if forward_pass is None:
-        forward_pass = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute)
-    log_probs, hidden = forward_pass
-    surrogate = policy_loss(log_probs, goal.old[cut], goal.advantages[cut], piece.mask, ppo.clip_range)
-    loss = 0 * surrogate.loss if goal.only_value else surrogate.loss
-    value = clipped = torch.zeros_like(surrogate.clip_fraction)
+        forward_pass = completion_log_probs(learner.model, piece.batch, ppo.temperature, learner.compute)
+    (log_probs, hidden), mask = forward_pass, piece.batch.mask
+    policy = policy_loss(log_probs, piece.log_probs, piece.advantages, mask, ppo.clip_range)
+    loss = 0 * policy.loss if only_value else policy.loss
+    value = clipped = torch.zeros_like(policy.clip_fraction)
     if learner.value_head is not None:
-        values = values_of(learner.value_head, hidden, piece)
-        value, clipped = value_loss(values, goal.old_values[cut], goal.returns[cut], piece.mask, ppo.clip_range)
+        values = values_of(learner.value_head, hidden, piece.batch)
+        value, clipped = value_loss(values, piece.values, piece.returns, mask, ppo.clip_range)
         loss = loss + value  # of other parameters: the head reads detached states
-    facts = (
-        surrogate.loss, value, surrogate.clip_fraction, surrogate.approximate_kl, clipped,
-        surrogate.ratio_mean, surrogate.ratio_square,
+    means = (
+        policy.loss, value, policy.clip_fraction, policy.approximate_kl, clipped, policy.ratio_mean,
+        policy.ratio_square, policy.ratio_max_error,
     )  # fmt: skip
-    means = share * torch.stack([fact.detach() for fact in facts])
-    return share * loss, torch.cat([means, surrogate.ratio_max_error[None]])
+    return loss, torch.stack([mean.detach() for mean in means])

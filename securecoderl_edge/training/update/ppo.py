@@ -1,91 +1,66 @@
 """Proximal policy optimization for token sequences, as pure functions.
 
-One update reads: 1 sample, 2 score (`ppo_update.py`), 3 KL-shape, 4 advantages, 5 whiten (`advantages.py`), 6 clipped
-loss (`minibatches.py`). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on tokens (the
-end-of-sequence token included) and 0.0 on padding, so padding cannot change any result. Symbols follow Schulman et al.
-2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
+One update reads: 1 sample, 2 score (`ppo_update.py`), 3 KL-shape, 4 advantages, 5 whiten (`estimate_advantages`), 6
+clipped loss (`minibatches.py`). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on
+tokens (the end-of-sequence token included) and 0.0 on padding, so padding cannot change any result. Symbols follow
+Schulman et al. 2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from securecoderl_edge.models.fused import rounded_products
-from securecoderl_edge.models.sizes import logits_at_a_time
+from securecoderl_edge.training.settings import PpoSettings
+from securecoderl_edge.training.update.trajectory import Trajectory
+
+# Nothing is discounted: a completion ends within one update, and its reward is that of its end.
+GAMMA, LAMBDA = 1.0, 0.95
+# With fewer sequences the mean and spread of a batch depend more on its prompts than on the policy.
+_MIN_SEQUENCES_TO_WHITEN = 8
+_NAME = "advantage"
 
 
-class _ChunkedLogProbs(torch.autograd.Function):
-    """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
+def estimate_advantages(trajectory: Trajectory, ppo: PpoSettings, running: dict[str, float]) -> Trajectory:
+    """Steps 3 to 5: the trajectory with its scaled advantages, and with its returns if there is a value head.
 
-    The forward pass has the probabilities at hand, so it also computes the derivatives, d log p(target) / d hidden,
-    which the backward pass would otherwise compute the logits for again. The output projection is frozen and gets no
-    gradient.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        targets: Tensor,
-        temperature: float,
-        chunk: int,
-        products: torch.dtype | None,
-    ) -> Tensor:
-        log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
-        slopes = torch.empty_like(hidden if ctx.needs_input_grad[0] else hidden[:0])
-        # One block for all chunks: the pages of new memory would cost as much time as the product.
-        logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))
-        with rounded_products(products, hidden.device.type):
-            for start in range(0, len(hidden), chunk):
-                part = slice(start, start + chunk)
-                wanted = targets[part, None]
-                scores = torch.mm(hidden[part] / temperature, weight.T, out=logits[: len(wanted)])
-                largest, chosen = scores.amax(-1, keepdim=True), scores.gather(-1, wanted)
-                sums = scores.sub_(largest).exp_().sum(-1, keepdim=True)
-                log_probs[part] = (chosen - largest - sums.log())[:, 0]
-                if len(slopes):
-                    # d log p(target) / d logits = onehot(target) - softmax(logits)
-                    slopes[part] = (weight[wanted[:, 0]] - (scores @ weight).div_(sums)).div_(temperature)
-        ctx.save_for_backward(slopes)
-        return log_probs
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        (slopes,) = ctx.saved_tensors
-        return slopes * gradients[0][:, None], None, None, None, None, None
-
-
-def chunked_log_probs(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    temperature: float = 1.0,
-    chunk: int | None = None,
-    products: torch.dtype | None = None,
-) -> Tensor:
-    """Log-probability of each target under ``softmax(hidden @ weight.T / temperature)``, in float32.
+    Advantages are scaled over the whole batch, before it is split into minibatches, as in ``ppo1`` of OpenAI Baselines
+    and in TRL's PPOTrainer (``ppo2`` scales minibatches). A minibatch of few groups would otherwise set its own scale.
 
     Args:
-        hidden: (N, H) last hidden states at the positions that predict the targets.
-        weight: (V, H) output projection, frozen.
-        targets: (N,) token ids.
-        temperature: the sampling temperature, so that old and new policy are the same function.
-        chunk: rows of logits in memory at a time; by default `logits_at_a_time`.
-        products: see `fused.rounded_products`.
-
-    Returns:
-        (N,) natural-log probabilities; differentiable once with respect to ``hidden``.
+        running: running statistics, changed here for small batches.
     """
-    chunk = chunk or logits_at_a_time(hidden.device.type, len(weight))
-    log_probs: Tensor = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight.to(hidden.dtype), targets, temperature, chunk, products
-    )
-    return log_probs
+    mask, rewards, values = trajectory.batch.mask, trajectory.rewards, trajectory.values
+    log_probs, reference = trajectory.log_probs, trajectory.reference
+    # 3 KL-shape
+    shaped = kl_shaped_rewards(rewards, log_probs, reference, mask, ppo.kl_coefficient)
+    # 4 advantages, 5 whiten
+    if ppo.advantage == "batch":
+        penalties = kl_shaped_rewards(torch.zeros_like(rewards), log_probs, reference, mask, ppo.kl_coefficient)
+        return replace(trajectory, advantages=batch_advantages(rewards, penalties, mask))
+    if ppo.advantage == "gae":
+        advantages, returns = generalized_advantages(shaped, values, mask)
+    else:
+        advantages, returns = leave_one_out_advantages(shaped, mask, ppo.samples_per_prompt), trajectory.returns
+    return replace(trajectory, advantages=_scaled(advantages, trajectory, ppo, running), returns=returns)
+
+
+def count_zero_advantages(ppo: PpoSettings, running: dict[str, float]) -> None:
+    """Running statistics after a batch whose advantages are all zero: they count, too."""
+    if ppo.batch_size < _MIN_SEQUENCES_TO_WHITEN:
+        running_mean_square(running, _NAME, torch.zeros(()))
+
+
+def _scaled(advantages: Tensor, trajectory: Trajectory, ppo: PpoSettings, running: dict[str, float]) -> Tensor:
+    """The advantages divided by their root mean square in the whole batch, or by the running one of small batches."""
+    mask, share = trajectory.batch.mask, trajectory.share
+    if ppo.batch_size >= _MIN_SEQUENCES_TO_WHITEN:
+        # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
+        return whiten(advantages, mask, center=ppo.advantage == "gae") / float(share**0.5)
+    mean_square = running_mean_square(running, _NAME, share * masked_mean(advantages**2, mask))
+    return advantages * float((mean_square + 1e-8) ** -0.5)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -120,7 +95,7 @@ def last_token(mask: Tensor) -> Tensor:
 
 
 def generalized_advantages(
-    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = 1.0, gae_lambda: float = 0.95
+    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = GAMMA, gae_lambda: float = LAMBDA
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation: A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t.
 

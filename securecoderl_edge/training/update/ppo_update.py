@@ -4,67 +4,59 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
-from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings
-from securecoderl_edge.training.update.advantages import count_zero_advantages, estimate_advantages
-from securecoderl_edge.training.update.learner import (
-    Learner,
-    NotFiniteError,
-    memory_for,
-    next_problems,
-    precision_metrics,
-    seed_of,
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update, memory_for, precision_metrics
+from securecoderl_edge.training.update.minibatches import ForwardPass, optimize, split, values_of
+from securecoderl_edge.training.update.ppo import (
+    count_zero_advantages,
+    estimate_advantages,
+    explained_variance,
+    masked_mean,
 )
-from securecoderl_edge.training.update.minibatches import Goal, optimize, split, values_of
-from securecoderl_edge.training.update.ppo import explained_variance, masked_mean
-from securecoderl_edge.training.update.references import Hints
-from securecoderl_edge.training.update.rollout import Rollout, collect
-from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch
-
-if TYPE_CHECKING:
-    from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.training.update.rollout import Rollout, collect, partial_weight
+from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
+from securecoderl_edge.training.update.trajectory import Trajectory, trajectory_of
 
 
-def ppo_update(
-    learner: Learner,
-    scorer: Scorer,
-    problems: Sequence[Problem],
-    ppo: PpoSettings,
-    reward: RewardSettings,
-    partial_weight: float,
-    phase: str,
-    step: int,
-    seed: int,
-    hints: Hints | None = None,
-) -> tuple[dict[str, Any], Rollout]:
+def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
     KL, entropy and ratios are those of the completions in the update; without any they are missing, and KL where
-    nothing needs it. The rates of scores are those of all sampled completions without a hint.
+    nothing needs it. The rates of scores are those of all sampled completions.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
+    ppo, size = update.settings.ppo, update.settings.ppo.samples_per_prompt
     # 1 sample, 2 score
-    size = ppo.samples_per_prompt
-    chosen = next_problems(problems, ppo.batch_size // size, step, seed_of(seed, phase))
-    beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
-    rollout = collect(learner, scorer, chosen, size, ppo, seed, phase, "sample", step, hints=beginnings)
-    rewards = torch.tensor(rollout.rewards(partial_weight, reward))
+    rollout = collect(learner, update.scorer, update.prompted(), size, ppo, *update.seed("sample"))
+    weight = partial_weight(update.phase, update.step, update.steps)
+    rewards = torch.tensor(rollout.rewards(weight, update.settings.reward))
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
     varied = rows_of_varied_groups(rewards, size)
     rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
     collected = time.monotonic()
+    facts: dict[str, float] = {}
     if rows:
-        only_value = step <= ppo.value_warmup_steps
-        facts = _learn(learner, rollout, rows, rewards, ppo, only_value, (seed, phase, "minibatches", step))
+        trajectory = trajectory_of(rollout, rows, rewards, learner.tokenizer.pad_token_id, learner.compute.device)
+        minibatches = split(learner, trajectory.batch, ppo, *update.seed("minibatches"), 0)
+        # The last piece is the first that trains.
+        pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
+        trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
+        if not minibatches[0].pieces:
+            # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
+            first_pass = None
+        # 3 KL-shape, 4 advantages, 5 whiten
+        trajectory = estimate_advantages(trajectory, ppo, learner.running)
+        # 6 clipped loss and optimizer steps
+        facts = optimize(learner, update, trajectory, minibatches, first_pass)
+        facts = {**trajectory_metrics(learner, trajectory, ppo.kl_coefficient), **facts}
     else:
-        facts = {}
         count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
     if ppo.advantage == "rloo":
@@ -72,12 +64,11 @@ def ppo_update(
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
-        "episode": step * len(rewards),
+        "episode": update.step * len(rewards),
         "objective/reward": rewards.mean().item(),
-        "objective/partial_weight": partial_weight,
+        "objective/partial_weight": weight,
         **facts,
         **rollout.rates(),
-        **(rollout.hint_metrics() if hints else {}),
         "groups_used": len(rows) // size,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),
@@ -104,76 +95,40 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     return rows
 
 
-def _learn(
-    learner: Learner,
-    rollout: Rollout,
-    rows: list[int],
-    rewards: Tensor,
-    ppo: PpoSettings,
-    only_value: bool,
-    order: tuple[object, ...],
-) -> dict[str, float]:
-    """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics.
-
-    The others count in every mean as completions with zero advantage: a batch with one group that has variance is one
-    eighth of the evidence of a batch with eight, and must not make an equally large step.
+def with_log_probs(
+    learner: Learner, trajectory: Trajectory, pieces: Sequence[list[int]], temperature: float
+) -> tuple[Trajectory, ForwardPass | None]:
+    """The trajectory with the log-probabilities of the policy and of its reference, and with its values.
 
     Args:
-        rewards: of all completions.
-        order: seeds of the minibatches.
+        pieces: rows that are computed together, of this process.
+
+    Returns:
+        also the forward pass of the last piece, with gradients.
+
+    Raises:
+        NotFiniteError: NaN or Inf in a log-probability.
     """
-    completions = [rollout.completions[row] for row in rows]
-    pairs = [(rollout.prompts[completion.prompt], completion.token_ids) for completion in completions]
-    batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-    minibatches = split(learner, batch, ppo, *order, 0)
-    # The last piece is the first that trains.
-    pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
-    known: dict[str, Tensor] = {}
+    batch = trajectory.batch
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
+        reference = None
         if learner.measures_kl:
             with torch.no_grad(), reference_active(learner.model):
-                known["reference"], _, _ = _evaluate(learner, batch, pieces, ppo.temperature)
-        old, old_values, first_pass = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)
-        if not minibatches[0].pieces:
-            # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
-            first_pass = None
-        learner.team.add_up([old, old_values, *known.values()])
-    known = {"log_probs": old, **known}
-    tensors = {"tokens": batch.tokens, "mask": batch.mask, "rewards": rewards, **known}
-    for name, values in known.items():
-        if not torch.isfinite(values).all():
-            raise NotFiniteError(f"a log-probability of the {'policy' if name == 'log_probs' else name}", tensors)
-
-    # 3 KL-shape, 4 advantages, 5 whiten
-    reference = known.get("reference", old)
-    share = sum(batch.lengths) / sum(len(completion.token_ids) for completion in rollout.completions)
-    scores = rewards[rows].to(old.device)
-    scaled, returns = estimate_advantages(ppo, learner.running, scores, old, old_values, reference, batch.mask, share)
-    tensors |= {"advantages": scaled, "returns": returns}
-
-    # 6 update
-    goal = Goal(batch, old, old_values, scaled, returns, share, only_value)
-    facts = optimize(learner, goal, minibatches, first_pass, ppo, order, tensors)
-    drawn = torch.tensor([log_prob for done in completions for log_prob in done.log_probs], device=old.device)
-    drift = (batch.spread(drawn) - old).abs()
-    of_batch = {
-        "objective/kl": ((old - reference) * batch.mask).sum(1).mean(),
-        "objective/entropy_estimate": masked_mean(-old, batch.mask),
-        "sampling/sampling_logp_difference/mean": masked_mean(drift, batch.mask),
-        "sampling/sampling_logp_difference/max": drift.max(),
-    }
-    if learner.value_head is not None:
-        of_batch["val/explained_variance"] = explained_variance(old_values, returns, batch.mask)
-    numbers = dict(zip(of_batch, torch.stack(list(of_batch.values())).tolist(), strict=True))
-    numbers["objective/non_score_reward"] = -ppo.kl_coefficient * numbers["objective/kl"]
-    if "reference" not in known:
-        del numbers["objective/kl"], numbers["objective/non_score_reward"]
-    return {**numbers, **facts}
+                reference, _, _ = _evaluate(learner, batch, pieces, temperature)
+        log_probs, values, last = _evaluate(learner, batch, pieces, temperature, for_update=True)
+        learner.team.add_up([log_probs, values, *([] if reference is None else [reference])])
+    trajectory = replace(
+        trajectory, log_probs=log_probs, values=values, reference=log_probs if reference is None else reference
+    )
+    for name, computed in (("policy", log_probs), ("reference", reference)):
+        if computed is not None and not torch.isfinite(computed).all():
+            raise NotFiniteError(f"a log-probability of the {name}", trajectory.tensors())
+    return trajectory, last
 
 
 def _evaluate(
-    learner: Learner, batch: Batch, pieces: list[list[int]], temperature: float, for_update: bool = False
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:
+    learner: Learner, batch: TokenBatch, pieces: Sequence[list[int]], temperature: float, for_update: bool = False
+) -> tuple[Tensor, Tensor, ForwardPass | None]:
     """(B, T) log-probabilities, and values with a value head (else zeros).
 
     The third is the forward pass of the last piece with gradients; the update begins with it instead of repeating it.
@@ -192,3 +147,22 @@ def _evaluate(
             with torch.no_grad():
                 estimates[rows, :width] = values_of(learner.value_head, hidden, piece)
     return log_probs, estimates, kept
+
+
+def trajectory_metrics(learner: Learner, trajectory: Trajectory, kl_coefficient: float) -> dict[str, float]:
+    """KL and entropy of the sampling policy, how far its sampler is from it, and how good its values were."""
+    mask, log_probs = trajectory.batch.mask, trajectory.log_probs
+    drift = (trajectory.sampled - log_probs).abs()
+    means = {
+        "objective/kl": ((log_probs - trajectory.reference) * mask).sum(1).mean(),
+        "objective/entropy_estimate": masked_mean(-log_probs, mask),
+        "sampling/sampling_logp_difference/mean": masked_mean(drift, mask),
+        "sampling/sampling_logp_difference/max": drift.max(),
+    }
+    if learner.value_head is not None:
+        means["val/explained_variance"] = explained_variance(trajectory.values, trajectory.returns, mask)
+    metrics = dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
+    metrics["objective/non_score_reward"] = -kl_coefficient * metrics["objective/kl"]
+    if not learner.measures_kl:
+        del metrics["objective/kl"], metrics["objective/non_score_reward"]
+    return metrics

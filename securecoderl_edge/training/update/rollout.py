@@ -1,4 +1,4 @@
-"""Steps 1 and 2 of an update: completions of the current policy, and their scores."""
+"""Steps 1 and 2 of an update: completions of the current policy, their scores and their rewards."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.other import sample_with_generate
-from securecoderl_edge.models.sampling import Sampled, Sampler, sample
+from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.scoring.reward import PASSED_SHARE, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
-from securecoderl_edge.training.update.rewards import training_reward
 from securecoderl_edge.training.update.sequences import TokenIds
 
 if TYPE_CHECKING:
@@ -38,36 +38,20 @@ _SMALL_MODEL_BYTES = 64 << 20
 class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
-    ``prompts`` are what they continue, by problem. With hints a prompt ends with the beginning of the program
-    (``hints``, mostly empty); a score is that of the whole program. ``seconds_sample`` and ``seconds_score`` add up to
-    the wall time; programs that ran during decoding take no extra time.
+    ``prompts`` are what they continue, by problem. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
+    programs that ran during decoding take no extra time.
     """
 
     problems: list[Problem]
-    completions: list[Sampled]
+    completions: list[TokenCompletion]
     scores: list[Score]
     prompts: list[TokenIds]
-    hints: list[TokenIds]
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
 
     def rates(self) -> dict[str, Any]:
-        """`mean_of_scores` of the completions without a hint; empty if there are none."""
-        return mean_of_scores(self._scores(hinted=False))
-
-    def hint_metrics(self) -> dict[str, Any]:
-        """How many prompts have a hint, its tokens, and rates of the completions that continue one."""
-        lengths = [len(hint) for hint in self.hints if hint]
-        facts: dict[str, Any] = {"hints/share_of_prompts": len(lengths) / len(self.hints)}
-        if lengths:
-            rates = mean_of_scores(self._scores(hinted=True))
-            facts["hints/mean_length"] = sum(lengths) / len(lengths)
-            facts |= {f"hints/{name}": rates[name] for name in ("all_tests_rate", "reward")}
-        return facts
-
-    def _scores(self, hinted: bool) -> list[Score]:
-        pairs = zip(self.scores, self.completions, strict=True)
-        return [score for score, done in pairs if bool(self.hints[done.prompt]) == hinted]
+        """`mean_of_scores` of the completions."""
+        return mean_of_scores(self.scores)
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
         """The training reward of each completion, see `training_reward`."""
@@ -78,6 +62,42 @@ class Rollout:
         ]
 
 
+def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
+    """The reward for RL: (1 - w) binary + w partial.
+
+    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. Unparsable output gets 0 if
+    ``reward.unparsable`` is ``zero``; with ``paper`` it keeps the security part of R.
+
+    Args:
+        partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
+        constant_passes: with ``reward.subtract_constant_baseline``, the tests that the best constant output passes.
+
+    Raises:
+        ValueError: w is outside its bounds.
+    """
+    if not 0 <= partial_weight <= 1:
+        raise ValueError(f"partial weight must be from 0 to 1, found {partial_weight}")
+    if not score.parses and reward.unparsable == "zero":
+        return 0.0
+    r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
+    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight)
+    partial = combine(r_func, score.r_sec, reward.security_weight)
+    return (1 - partial_weight) * binary + partial_weight * partial
+
+
+def corrected(score: Score, constant_passes: int) -> float:
+    """R_func minus the constant baseline, see `beyond_constant`."""
+    if not score.parses:
+        return score.r_func
+    share = beyond_constant(score.passed, score.total, constant_passes)
+    return score.r_func - PASSED_SHARE * (score.passed / score.total - share)
+
+
+def partial_weight(phase: str, step: int, steps: int) -> float:
+    """w in the reward (1 - w) binary + w partial, at update ``step`` (from 1) of the ``steps`` of a phase."""
+    return (step - 1) / max(1, steps - 1) if phase == "scheduled" else float(phase == "partial")
+
+
 def collect(
     learner: Learner,
     scorer: Scorer,
@@ -85,34 +105,27 @@ def collect(
     samples: int,
     ppo: PpoSettings,
     *seed: object,
-    hints: Sequence[TokenIds] = (),
 ) -> Rollout:
     """Sample and score ``samples`` completions of each problem with the current policy.
 
     Each process of a team takes a part of the problems and gets the whole rollout back. The samples of a problem depend
     only on ``seed`` and its index.
-
-    Args:
-        hints: beginnings of the program by problem, by default none. They count towards ``ppo.max_tokens``.
     """
-    hints = list(hints) or [()] * len(problems)
-    prompts = [(*learner.prompt_tokens(problem), *hint) for problem, hint in zip(problems, hints, strict=True)]
+    prompts = [tuple(learner.prompt_tokens(problem)) for problem in problems]
     facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
 
-    def submit(done: Sampled) -> None:
+    def submit(done: TokenCompletion) -> None:
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
-            text = learner.tokenizer.decode((*hints[done.prompt], *answer))
-            program = extract_program(text, facts[done.prompt])
+            program = extract_program(learner.tokenizer.decode(answer), facts[done.prompt])
             pending[done.prompt, done.token_ids] = scorer.score_async(
                 problems[done.prompt], program, extract=learner.extract
             )
 
-    limits = [ppo.max_tokens - len(hint) for hint in hints]
-    completions = own_completions(learner, prompts, samples, ppo, *seed, limits=limits, on_finished=submit)
+    completions = own_completions(learner, prompts, samples, ppo, *seed, on_finished=submit)
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
@@ -125,7 +138,7 @@ def collect(
         scores = [score_from_record(record) for _, _, record in _in_order(learner.team.collect(records))]
     completions = all_completions(learner, completions)
     return_free_memory()  # sampling's, before learning needs its own
-    return Rollout(list(problems), completions, scores, prompts, hints, clock[1] - clock[0], clock[2] - clock[1])
+    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1])
 
 
 def own_completions(
@@ -134,27 +147,32 @@ def own_completions(
     samples: int,
     ppo: PpoSettings,
     *seed: object,
-    limits: Sequence[int] = (),
-    on_finished: Callable[[Sampled], None] | None = None,
+    on_finished: Callable[[TokenCompletion], None] | None = None,
     truncate: Callable[[Tensor], Tensor] | None = None,
-) -> list[Sampled]:
+) -> list[TokenCompletion]:
     """This process's part of the completions, ``samples`` of each prompt, sampled with the adapter that is active.
 
     Args:
-        limits: tokens by prompt, by default ``ppo.max_tokens``.
         on_finished: called with completions that end while others are being decoded, if that costs no time.
         truncate: see `Sampler`.
     """
-    own, completions = list(learner.team.share(range(len(prompts)))), list[Sampled]()
-    limits = limits or [ppo.max_tokens] * len(prompts)
+    own, completions = learner.team.share(range(len(prompts))), list[TokenCompletion]()
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
         if learner.decoder is not None and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
-            places = own[start : start + at_a_time]
-            some = tuple(limits[place] for place in places)
-            completions += _sampled(learner, prompts, places, some, samples, ppo, seed, on_finished, truncate)
+            part = own[start : start + at_a_time]
+            uniforms = torch.cat(
+                [
+                    torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, number)))
+                    for number in part
+                ]
+            )
+            sampler = Sampler(
+                ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True
+            )
+            completions += _sampled(learner, prompts, part, samples, sampler, on_finished)
         if learner.decoder is not None:
             learner.decoder.release()  # the update needs the memory
     return completions
@@ -163,41 +181,27 @@ def own_completions(
 def _sampled(
     learner: Learner,
     prompts: Sequence[TokenIds],
-    places: list[int],
-    limits: tuple[int, ...],
+    part: list[int],
     samples: int,
-    ppo: PpoSettings,
-    seed: tuple[object, ...],
-    on_finished: Callable[[Sampled], None] | None,
-    truncate: Callable[[Tensor], Tensor] | None,
-) -> list[Sampled]:
-    """Completions of the prompts at ``places``, decoded together, of at most ``limits`` tokens."""
-    prompts = [prompts[place] for place in places]
+    sampler: Sampler,
+    on_finished: Callable[[TokenCompletion], None] | None,
+) -> list[TokenCompletion]:
+    """Completions of a ``part`` of the prompts, decoded together."""
+    some = [prompts[number] for number in part]
 
-    def placed(done: Sampled) -> Sampled:
-        return replace(done, prompt=places[done.prompt])
+    def renumbered(done: TokenCompletion) -> TokenCompletion:
+        return replace(done, prompt=part[done.prompt])
 
-    uniforms = torch.cat(
-        [
-            torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, place)))
-            for place in places
-        ]
-    )
-    sampler = Sampler(
-        ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True, limits=limits
-    )
     if learner.decoder is None:
-        padding = learner.tokenizer.pad_token_id
-        drawn = sample_with_generate(
-            learner.model, prompts, samples, sampler, padding, autocast=learner.compute.autocast()
-        )
-        return [placed(done) for done in drawn]
+        padding, autocast = learner.tokenizer.pad_token_id, learner.compute.autocast()
+        drawn = sample_with_generate(learner.model, some, samples, sampler, padding, autocast=autocast)
+        return [renumbered(done) for done in drawn]
     with _threads_for(learner.decoder) as leaves_a_core:
         if leaves_a_core and on_finished is not None:
             tell = on_finished
-            sampler = replace(sampler, on_finished=lambda done: tell(placed(done)))
-        drawn = sample(learner.decoder, prompts, samples, sampler)
-    return [placed(done) for done in drawn]
+            sampler = replace(sampler, on_finished=lambda done: tell(renumbered(done)))
+        drawn = sample(learner.decoder, some, samples, sampler)
+    return [renumbered(done) for done in drawn]
 
 
 @contextmanager
@@ -222,13 +226,13 @@ def _threads_for(decoder: Decoder) -> Iterator[bool]:
         torch.set_num_threads(before)
 
 
-def all_completions(learner: Learner, own: list[Sampled]) -> list[Sampled]:
+def all_completions(learner: Learner, own: list[TokenCompletion]) -> list[TokenCompletion]:
     """The completions of all processes, ordered by prompt, then by sample."""
     if learner.team.count == 1:
         return own
     records = [[done.prompt, done.sample, done.token_ids, done.log_probs, done.finished] for done in own]
     return [
-        Sampled(prompt, index, tuple(ids), tuple(probs), whole)
+        TokenCompletion(prompt, index, tuple(ids), tuple(probs), whole)
         for prompt, index, ids, probs, whole in _in_order(learner.team.collect(records))
     ]
 

@@ -21,7 +21,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.fused import rounded_products
+from securecoderl_edge.models.sizes import logits_at_a_time
 from securecoderl_edge.models.transformer import (
+    Packing,
     Past,
     hidden_states,
     native_architecture,
@@ -29,14 +32,13 @@ from securecoderl_edge.models.transformer import (
     without_adapters,
 )
 from securecoderl_edge.training.parallel import Team
-from securecoderl_edge.training.update.ppo import chunked_log_probs
 
 TokenIds = tuple[int, ...]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Right-padded completions.
 
     Attributes:
@@ -54,32 +56,31 @@ class Batch:
         """Tokens of each completion. Known without reading the device, as is all that follows from it."""
         return [len(completion) for _, completion in self.sequences]
 
-    def rows(self, indices: Sequence[int]) -> Batch:
+    def rows(self, indices: Sequence[int]) -> TokenBatch:
         """Some of the completions, cut to the longest among them."""
         sequences = tuple(self.sequences[row] for row in indices)
         width = max(len(completion) for _, completion in sequences)
         chosen = torch.tensor(indices, device=self.tokens.device)
-        return Batch(self.tokens[chosen, :width], self.mask[chosen, :width], sequences)
+        return TokenBatch(self.tokens[chosen, :width], self.mask[chosen, :width], sequences)
 
     @cached_property
-    def places(self) -> Tensor:
-        """(N,) indices of the tokens in the flattened ``tokens``, row by row."""
-        return _places(self.lengths, self.tokens)
+    def packing(self) -> Packing:
+        """Where the N tokens are, row by row."""
+        return Packing.of(self.lengths, self.tokens)
 
     def spread(self, values: Tensor) -> Tensor:
         """(B, T) with ``values`` (N,) at the tokens, row by row, and 0 on padding."""
-        empty = torch.zeros_like(self.mask)
-        return empty.view(-1).index_copy(0, self.places, values).view_as(empty)
+        return self.packing.spread(values[:, None])[..., 0]
 
 
-def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int, device: Any) -> Batch:
+def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int, device: Any) -> TokenBatch:
     """A batch of (prompt, completion) token ids; both must be non-empty."""
     tokens, mask = _padded([completion for _, completion in pairs], padding)
     sequences = tuple((tuple(prompt), tuple(completion)) for prompt, completion in pairs)
-    return Batch(tokens.to(device), mask.to(device), sequences)
+    return TokenBatch(tokens.to(device), mask.to(device), sequences)
 
 
-def micro_batches(batch: Batch, max_tokens: int, team: Team | None = None) -> Iterator[list[int]]:
+def micro_batches(batch: TokenBatch, max_tokens: int, team: Team | None = None) -> Iterator[list[int]]:
     """Row indices of pieces that process at most ``max_tokens`` padded tokens each, of similar length.
 
     Each process of a team gets pieces of its part of the prompts; none if there are fewer prompts than processes.
@@ -119,7 +120,7 @@ def micro_batches(batch: Batch, max_tokens: int, team: Team | None = None) -> It
 
 
 def completion_log_probs(
-    model: Any, batch: Batch, temperature: float, compute: Compute | None = None
+    model: Any, batch: TokenBatch, temperature: float, compute: Compute | None = None
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the completion tokens, and the hidden states that predicted them.
 
@@ -129,7 +130,7 @@ def completion_log_probs(
     """
     sequences, numbers = _numbered(batch.sequences)
     distinct = batch.rows([batch.sequences.index(sequence) for sequence in sequences])
-    targets = distinct.tokens.view(-1).index_select(0, distinct.places)
+    targets = distinct.packing.gather(distinct.tokens)[:, 0]
     shape = native_architecture(model)
     if shape is None:
         flat, hidden = _whole_sequences(model, distinct, targets, temperature, compute)
@@ -146,6 +147,76 @@ def completion_log_probs(
     return distinct.spread(flat).index_select(0, rows), hidden.index_select(0, states)
 
 
+class _ChunkedLogProbs(torch.autograd.Function):
+    """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
+
+    The forward pass has the probabilities at hand, so it also computes the derivatives, d log p(target) / d hidden,
+    which the backward pass would otherwise compute the logits for again. The output projection is frozen and gets no
+    gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        temperature: float,
+        chunk: int,
+        products: torch.dtype | None,
+    ) -> Tensor:
+        log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        slopes = torch.empty_like(hidden if ctx.needs_input_grad[0] else hidden[:0])
+        # One block for all chunks: the pages of new memory would cost as much time as the product.
+        logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))
+        with rounded_products(products, hidden.device.type):
+            for start in range(0, len(hidden), chunk):
+                part = slice(start, start + chunk)
+                wanted = targets[part, None]
+                scores = torch.mm(hidden[part] / temperature, weight.T, out=logits[: len(wanted)])
+                largest, chosen = scores.amax(-1, keepdim=True), scores.gather(-1, wanted)
+                sums = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+                log_probs[part] = (chosen - largest - sums.log())[:, 0]
+                if len(slopes):
+                    # d log p(target) / d logits = onehot(target) - softmax(logits)
+                    slopes[part] = (weight[wanted[:, 0]] - (scores @ weight).div_(sums)).div_(temperature)
+        ctx.save_for_backward(slopes)
+        return log_probs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        (slopes,) = ctx.saved_tensors
+        return slopes * gradients[0][:, None], None, None, None, None, None
+
+
+def chunked_log_probs(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    chunk: int | None = None,
+    products: torch.dtype | None = None,
+) -> Tensor:
+    """Log-probability of each target under ``softmax(hidden @ weight.T / temperature)``, in float32.
+
+    Args:
+        hidden: (N, H) last hidden states at the positions that predict the targets.
+        weight: (V, H) output projection, frozen.
+        targets: (N,) token ids.
+        temperature: the sampling temperature, so that old and new policy are the same function.
+        chunk: rows of logits in memory at a time; by default `logits_at_a_time`.
+        products: see `fused.rounded_products`.
+
+    Returns:
+        (N,) natural-log probabilities; differentiable once with respect to ``hidden``.
+    """
+    chunk = chunk or logits_at_a_time(hidden.device.type, len(weight))
+    log_probs: Tensor = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
+        hidden, weight.to(hidden.dtype), targets, temperature, chunk, products
+    )
+    return log_probs
+
+
 def _numbered(items: Sequence[T]) -> tuple[list[T], list[int]]:
     """The distinct items in the order of their first appearance, and for every item its index among them."""
     index = {item: number for number, item in enumerate(dict.fromkeys(items))}
@@ -158,7 +229,7 @@ def _ranges(ranges: Iterable[tuple[int, int]], like: Tensor) -> Tensor:
 
 
 def _whole_sequences(
-    model: Any, batch: Batch, targets: Tensor, temperature: float, compute: Compute | None
+    model: Any, batch: TokenBatch, targets: Tensor, temperature: float, compute: Compute | None
 ) -> tuple[Tensor, Tensor]:
     """As `completion_log_probs`, of each masked token, by the model's own forward pass over whole sequences."""
     tokens, present = (each.to(batch.tokens.device) for each in _padded([[*a, *b] for a, b in batch.sequences]))
@@ -179,7 +250,7 @@ def _whole_sequences(
     return chosen, states[0].flatten(0, 1).index_select(0, predicting)
 
 
-def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Tensor:
+def _predicting_states(model: Any, batch: TokenBatch, compute: Compute | None) -> Tensor:
     """(N, H): the hidden state that predicts each completion token, row by row; it is that of the token before."""
     device, width = batch.tokens.device, batch.tokens.shape[1] - 1
     prompts, numbers = _numbered([prompt for prompt, _ in batch.sequences])
@@ -187,8 +258,8 @@ def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Ten
     tokens, present = (tensor.to(device) for tensor in _padded(prompts))
     prompt_lengths = present.sum(1).long()
     how: dict[str, Any] = {"dtype": compute.products, "recompute": compute.recompute} if compute else {}
-    index = _unpadded(list(map(len, prompts)), tokens)
-    first, kept = hidden_states(model, tokens, index=index, only=prompt_lengths - 1, **how)
+    packing = Packing.of(list(map(len, prompts)), tokens)
+    first, kept = hidden_states(model, tokens, packing=packing, only=prompt_lengths - 1, **how)
     if not width:
         return first.index_select(0, owners)
     # The last token of a completion predicts nothing.
@@ -197,21 +268,11 @@ def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Ten
     causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
     visible = torch.cat([(present > 0)[owners, None].expand(-1, width, -1), causal.expand(len(owners), -1, -1)], dim=2)
     past = Past(kept, owners, visible[:, None])
-    later, _ = hidden_states(model, tokens, positions, past, index=_unpadded(counts, tokens), **how)
+    later, _ = hidden_states(model, tokens, positions, past, packing=Packing.of(counts, tokens), **how)
     rows: list[tuple[int, int]] = []
     for number, start, count in zip(numbers, accumulate(counts, initial=len(prompts)), counts, strict=False):
         rows += [(number, 1), (start, count)]
     return torch.cat([first, later]).index_select(0, _ranges(rows, first))
-
-
-def _unpadded(lengths: Sequence[int], tokens: Tensor) -> Tensor | None:
-    """`_places`; None without padding."""
-    return None if sum(lengths) == tokens.numel() else _places(lengths, tokens)
-
-
-def _places(lengths: Sequence[int], tokens: Tensor) -> Tensor:
-    """(N,) where the tokens of right-padded ``tokens`` (B, L), as many as ``lengths``, are in the flattened rows."""
-    return _ranges([(row * tokens.shape[1], length) for row, length in enumerate(lengths)], tokens)
 
 
 def _padded(sequences: Sequence[Sequence[int]], padding: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,105 @@
+"""Split problems into a training set and an evaluation set without near-duplicates across the two.
+
+Near-duplicates form groups (`near_duplicates`), and whole groups are sampled. The sample depends on a hash of seed and
+statement, not on the order of the file or the machine, and a problem that is added later moves few of the others. One
+problem of a sampled group is for evaluation; its near-duplicates are *withheld*. In the training set they would leak
+it, and in the evaluation set they would count it twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.problems.near_duplicates import clusters, pairs_between, statement_hash
+from securecoderl_edge.problems.problem import Problem
+
+# A group larger than this fraction of the problems is for training: withholding it would lose too many problems.
+_LARGEST_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class TrainEvalSplit:
+    """Positions of a list of problems, each in the order of the list; together all of them.
+
+    Attributes:
+        train: the training set.
+        evaluation: the evaluation set, no two of them near-duplicates.
+        withheld: near-duplicates of the evaluation problems, in neither.
+        groups: how many groups of near-duplicates there are, groups of one included.
+    """
+
+    train: tuple[int, ...]
+    evaluation: tuple[int, ...]
+    withheld: tuple[int, ...]
+    groups: int
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A problem with a duplicate in another file; ``similarity`` is 1 for equal statements."""
+
+    id: str
+    other_id: str
+    similarity: float
+
+    def to_record(self) -> dict[str, Any]:
+        """Its JSON object."""
+        return {"id": self.id, "other_id": self.other_id, "similarity": round(self.similarity, 4)}
+
+
+def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags: Sequence[str] = ()) -> TrainEvalSplit:
+    """Hold out ``evaluation`` problems for evaluation.
+
+    Args:
+        tags: hold out all problems with one of these instead.
+
+    Raises:
+        UsageError: there are too few groups of different problems, or no problem has one of the tags.
+    """
+    groups = clusters(problems)
+    known = {name for problem in problems for name in problem.tags}
+    for tag in tags:
+        if tag not in known:
+            names = ", ".join(sorted(known))
+            raise UsageError(f"unknown tag {tag!r}; {f'choose from {names}' if known else 'no problem has a tag'}")
+    if tags:
+        chosen = [place for place, problem in enumerate(problems) if not set(tags).isdisjoint(problem.tags)]
+    else:
+        chosen = _drawn(problems, groups, evaluation, seed)
+    of_place = {place: number for number, group in enumerate(groups) for place in group}
+    drawn, measured = {of_place[place] for place in chosen}, set(chosen)
+    train = tuple(place for place in range(len(problems)) if of_place[place] not in drawn)
+    if not train:
+        raise UsageError("the training split is empty: all other problems are near-duplicates; hold out fewer problems")
+    withheld = tuple(place for group in drawn for place in groups[group] if place not in measured)
+    return TrainEvalSplit(train, tuple(sorted(chosen)), tuple(sorted(withheld)), len(groups))
+
+
+def find_leaks(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Leak]:
+    """The problems with a duplicate or near-duplicate in ``others``, each with the most similar one."""
+    nearest: dict[int, tuple[float, int]] = {}
+    for place, other, likeness in pairs_between(problems, others):
+        if place not in nearest or likeness > nearest[place][0]:
+            nearest[place] = likeness, other
+    return [Leak(problems[place].id, others[other].id, likeness) for place, (likeness, other) in nearest.items()]
+
+
+def _drawn(problems: Sequence[Problem], groups: Sequence[Sequence[int]], count: int, seed: int) -> list[int]:
+    """One problem of each of the first ``count`` groups in the order of their hashes."""
+
+    def rank(place: int) -> tuple[str, str]:
+        statement = hashlib.sha256(f"{seed}/{statement_hash(problems[place])}".encode()).hexdigest()
+        return statement, problems[place].id
+
+    limit = max(1, int(_LARGEST_SHARE * len(problems)))
+    leaders = [(len(group) > limit, *min((rank(place), place) for place in group)) for group in groups]
+    if len(leaders) < count + 1:
+        raise UsageError(
+            f"cannot hold out {count} problems: the {len(problems)} problems form only {len(groups)} groups of "
+            "near-duplicates, and one group must stay in the training split"
+        )
+    return [place for _, _, place in sorted(leaders)[:count]]

@@ -1,0 +1,219 @@
+"""The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
+
+Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
+``generate`` (prompts, tasks, sampling, facts, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
+``step`` and ``drop`` (keys), see `protocol.DecodingBatch`.
+Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, ``batch``
+with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.prompts.extraction import PromptFacts
+from securecoderl_edge.prompts.styles import STYLE_KEY
+from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
+from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.machine import peak_rss_bytes
+from securecoderl_edge.system.processes import read_message, write_message
+
+# llama.cpp rounds contexts up to a multiple of this.
+_CONTEXT_STEP = 256
+
+
+class GgufWorker:
+    """One loaded model, and the context that the last request needed."""
+
+    def __init__(
+        self,
+        answers: IO[bytes],
+        path: Path,
+        adapter: str | None,
+        threads: int,
+        parallel: int,
+        reuses_prefixes: bool,
+        gpu_layers: int,
+    ) -> None:
+        self._answers = answers
+        self._model = LlamaModel(path, gpu_layers=gpu_layers)
+        self._adapter = self._model.load_adapter(Path(adapter)) if adapter else None
+        self._threads = threads
+        self._limit = self._model.context_length
+        self._parallel = parallel
+        self._reuses_prefixes = reuses_prefixes
+        self._context: LlamaContext | None = None
+        self._context_length = 0
+        self._wanted = 0  # sequences; the context has fewer where memory is short
+        self._batch: BatchDecoder | None = None
+        self._progress: dict[int, dict[str, Any]] = {}
+
+    def describe(self) -> dict[str, Any]:
+        """The message for the parent once the model is loaded."""
+        return {
+            "type": "ready",
+            "context": self._limit,
+            "prompt_style": self._model.metadata(STYLE_KEY),
+            "chat_template": self._model.chat_template(),
+            "tokens": self._model.special_tokens(),
+        }
+
+    def count(self, request: dict[str, Any]) -> None:
+        """Serve a ``count`` request."""
+        self._send({"type": "count", "tokens": len(self._model.tokenize(request["prompt"]))})
+
+    def generate(self, request: dict[str, Any]) -> None:
+        """Serve a ``generate`` request.
+
+        Raises:
+            SceError: a prompt is empty or too long, or memory is insufficient.
+        """
+        sampling = _sampling(request["sampling"])
+        prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
+        facts = request["facts"] or [None] * len(prompts)
+        tasks = [
+            GgufTask(
+                (prompt, sample),
+                prompts[prompt],
+                sampling,
+                (sampling.seed, prompt, sample),
+                _facts(facts[prompt]),
+            )
+            for prompt, sample in request["tasks"]
+        ]
+        longest = max(len(task.prompt) for task in tasks) + sampling.max_tokens
+        decoder = BatchDecoder(
+            self._model,
+            self._fit_context(len(tasks), longest),
+            self._report_completion,
+            self._report_token if request["stream"] else None,
+            self._reuses_prefixes,
+        )
+        decoder.run(tasks)
+        self._send({"type": "done", "spent": asdict(decoder.spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
+
+    def open_batch(self, request: dict[str, Any]) -> None:
+        """Serve a ``batch`` request.
+
+        Raises:
+            SceError: memory is insufficient.
+        """
+        context = self._fit_context(min(request["rows"], max_sequences()), request["length"])
+        self._batch = BatchDecoder(self._model, context, self._note_completion, self._note_text)
+        self._send({"type": "batch", "rows": context.sequences})
+
+    def use_batch(self, request: dict[str, Any]) -> None:
+        """Serve an ``add``, ``step`` or ``drop`` request; `open_batch` comes first.
+
+        Raises:
+            SceError: a prompt is not valid text or too long, or llama.cpp failed.
+        """
+        assert self._batch is not None
+        if request["type"] == "add":
+            self._batch.add([self._task(record) for record in request["tasks"]])
+        elif request["type"] == "drop":
+            self._batch.drop(set(request["keys"]))
+        else:
+            self._batch.step()
+        self._send({"type": "step", "progress": list(self._progress.values())})
+        self._progress.clear()
+
+    def _task(self, record: dict[str, Any]) -> GgufTask:
+        sampling = _sampling(record["sampling"])
+        (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
+        seed = (sampling.seed, 0, record["sample"])
+        return GgufTask(record["key"], prompt, sampling, seed, _facts(record["facts"]))
+
+    def _note_text(self, task: GgufTask, text: str) -> None:
+        self._note(task)["text"] += text
+
+    def _note_completion(self, task: GgufTask, completion: Completion) -> None:
+        self._note(task)["completion"] = asdict(completion)
+
+    def _note(self, task: GgufTask) -> dict[str, Any]:
+        return self._progress.setdefault(task.key, {"key": task.key, "text": "", "completion": None})
+
+    def _fit_context(self, tasks: int, length: int) -> LlamaContext:
+        """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
+        length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
+        wanted = min(self._parallel, tasks, max_sequences())
+        if self._context and self._wanted >= wanted and self._context_length >= length:
+            return self._context
+        if self._context:
+            wanted = max(wanted, self._wanted)
+            self._context.close()
+            self._context = None
+        sequences = affordable_sequences(
+            wanted,
+            length,
+            self._model.cache_size.per_token,
+            self._model.cache_size.per_sequence,
+            free_gpu_bytes() if self._model.is_on_gpu else None,
+        )
+        self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
+        if self._adapter is not None:
+            self._context.use_adapter(self._adapter)
+        self._context_length, self._wanted = length, wanted
+        return self._context
+
+    def _report_token(self, task: GgufTask, text: str) -> None:
+        prompt, sample = task.key
+        self._send({"type": "token", "prompt": prompt, "sample": sample, "text": text})
+
+    def _report_completion(self, task: GgufTask, completion: Completion) -> None:
+        prompt, sample = task.key
+        self._send({"type": "completion", "prompt": prompt, "sample": sample, "completion": asdict(completion)})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        write_message(self._answers, message)
+
+
+def _sampling(record: dict[str, Any]) -> Sampling:
+    return Sampling(**{**record, "stop": tuple(record["stop"])})
+
+
+def _facts(record: dict[str, Any] | None) -> PromptFacts | None:
+    return None if record is None else PromptFacts(**{**record, "echoes": tuple(record["echoes"])})
+
+
+def main() -> None:
+    """Serve requests until the parent closes our standard input or dies."""
+    answers = processes.answers()
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(requests,), daemon=True).start()
+    worker: GgufWorker | None = None
+    while True:
+        request = requests.get()
+        try:
+            if request["type"] == "open":
+                settings = {name: value for name, value in request.items() if name not in ("type", "path")}
+                worker = GgufWorker(answers, Path(request["path"]), **settings)
+                write_message(answers, worker.describe())
+            elif worker is not None:
+                serve = {"count": worker.count, "generate": worker.generate, "batch": worker.open_batch}
+                serve.get(request["type"], worker.use_batch)(request)
+        except SceError as error:
+            write_message(answers, {"type": "error", "message": str(error), "is_usage": isinstance(error, UsageError)})
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _receive(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Queue requests; exit at once, even during generation, when the parent has closed our standard input."""
+    while (message := read_message(sys.stdin.buffer)) is not None:
+        requests.put(message)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What a run is made of, found and hashed: base model, problems, and the adapters of the run that it starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, LoraSettings, read_lora_config
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.files import base_folder, sha256_of_folder
+from securecoderl_edge.models.gguf.folder import gguf_source
+from securecoderl_edge.models.tokenizer import read_tokenizer
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem_file import digest_of_problems
+from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, phase_of
+from securecoderl_edge.system.files import read_json, sha256_of
+from securecoderl_edge.training.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Base model, problems, and the initial adapters of policy and reference.
+
+    Attributes:
+        hashes: of all of these, by name.
+        hold_out_seed: decides which problems are held out. A run that starts from another run holds out the same ones,
+            since it would otherwise select checkpoints on problems that its policy was trained on.
+    """
+
+    base: Path
+    problems: list[Problem]
+    hashes: dict[str, str]
+    hold_out_seed: int
+    policy: Path | None = None
+    reference: Path | None = None
+
+    def paths(self) -> list[Path]:
+        """The folders that a run reads."""
+        return [path for path in (self.base, self.policy, self.reference) if path is not None]
+
+    def identity(self, compute: Compute) -> dict[str, str]:
+        """The hashes, and how a model is computed and read, as far as results depend on it."""
+        formats = {
+            "base_precision": compute.base_precision,
+            "products": str(compute.products),
+            "rollout": str(compute.rollout_dtype),
+        }
+        if before := read_tokenizer(self.base).before:
+            formats["start"] = str(before)  # earlier versions trained some models without their start token
+        return {**self.hashes, **formats}
+
+
+def find_inputs(settings: TrainSettings, download: bool = True) -> Inputs:
+    """Find and hash the inputs in the settings.
+
+    Args:
+        download: whether to download a model that is given by its Hugging Face repo id.
+
+    Raises:
+        UsageError: an input is missing, or the run to start from has another base model.
+        SceError: unusable problems.
+    """
+    base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
+    hashes = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
+    if source := gguf_source(base):
+        hashes["base_gguf_sha256"] = str(source["sha256"])
+    if settings.init is None:
+        return Inputs(base, problems, hashes, settings.seed)
+    run, adapter = _adapter_of(settings.init)
+    record = read_json(run.path / ENVIRONMENT)
+    if record.get("base_sha256") != hashes["base_sha256"]:
+        raise UsageError(f"--init {settings.init}: that run has another base model than {settings.model}")
+    if not _has_layers_of(adapter, settings.lora):
+        raise UsageError(f"--init {settings.init}: its adapter differs from [lora] in rank, alpha or targets")
+    # The reference of the KL penalty is that run's SFT policy, if it has one.
+    supervised = [folder / "adapter" for folder in run.phase_folders() if phase_of(folder) == "sft"]
+    reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
+    hashes["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
+    hashes["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
+    seed = record.get("hold_out_seed", record.get("seed", settings.seed))
+    if not str(seed).isdecimal():
+        raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is not a number)")
+    hashes["hold_out_seed"] = str(seed)
+    return Inputs(base, problems, hashes, int(seed), adapter, reference)
+
+
+def _adapter_of(init: str) -> tuple[Run, Path]:
+    """The run in ``--init``, and its policy or the adapter of the phase after a colon."""
+    run, phase = find_run(init), ""
+    if run is None and ":" in init:
+        name, _, phase = init.rpartition(":")
+        run = find_run(name)
+    if run is None:
+        raise UsageError(f"--init {init}: unknown run. Give a run folder, or its name under runs/")
+    return run, run.adapter(phase or None)
+
+
+def _has_layers_of(adapter: Path, lora: LoraSettings) -> bool:
+    config = read_lora_config(adapter)
+    targets = config.get("target_modules")
+    same_layers = isinstance(targets, list) and sorted(map(str, targets)) == sorted(set(lora.targets))
+    return same_layers and (config.get("r"), config.get("lora_alpha")) == (lora.rank, lora.alpha)

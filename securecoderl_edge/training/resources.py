@@ -1,0 +1,249 @@
+"""What all phases of a run share: model, tokenizer, problems that fit, scorer; and the learner of each phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.python_source import reformatted
+from securecoderl_edge.models.adapters import (
+    POLICY_ADAPTER,
+    REFERENCE_ADAPTER,
+    adapter_parameters,
+    add_adapters,
+    check_targets,
+    load_adapter,
+)
+from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.models.sizes import GIB
+from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
+from securecoderl_edge.problems.leakage import without_visible_tests
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.prompts.chat import read_chat_template
+from securecoderl_edge.prompts.fitting import Fitted, fit_problems
+from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runs import Run
+from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.training.inputs import Inputs
+from securecoderl_edge.training.memory import fitting_plan, memory_limit, require_free_memory
+from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.recipe import peak_rate
+from securecoderl_edge.training.selection import hold_out
+from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
+from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
+
+Log = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What all phases of a run share.
+
+    Attributes:
+        hashes: of the inputs.
+        architecture: of the base model.
+        fitted: the training problems. held_out: those for checkpoint selection. Their prompts fit.
+        log: called with each row of metrics. say: called with messages for the user.
+    """
+
+    run: Run
+    settings: TrainSettings
+    hashes: Mapping[str, str]
+    architecture: Architecture | OtherArchitecture
+    model: Any
+    tokenizer: Tokenizer
+    compute: Compute
+    team: Team
+    fitted: Fitted
+    held_out: list[Problem]
+    format: PromptFormat
+    scorer: Scorer
+    log: Log
+    say: Callable[[str], None]
+    should_stop: Callable[[], bool]
+
+
+@contextmanager
+def open_resources(
+    run: Run,
+    settings: TrainSettings,
+    inputs: Inputs,
+    compute: Compute,
+    team: Team,
+    log: Log = lambda row: None,
+    say: Callable[[str], None] = lambda message: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Resources]:
+    """Load the model and the problems, and open a scorer for the duration of the block."""
+    if compute.is_accelerator and settings.memory_gib is not None:
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
+    architecture = find_architecture(inputs.base)
+    check_targets(settings.lora, architecture.lora_sizes())
+    if isinstance(architecture, OtherArchitecture) and settings.gradient_checkpointing:
+        raise UsageError(f"--gradient-checkpointing is not supported for {architecture.name}. Leave it out")
+    # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
+    limit = memory_limit(settings, compute.device, team.sharing(compute.device))
+    least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
+    require_free_memory(least, compute.device)
+    tokenizer, format = read_tokenizer(inputs.base), training_format(settings, inputs.base)
+    model = _load_model(settings, inputs, compute)
+    fitted, held_out = _fitting_problems(settings, inputs, architecture.context, tokenizer, format)
+    room, total = settings.prompt_room(architecture.context), len(fitted.problems) + fitted.left_out
+    if fitted.left_out:
+        say(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
+    if fitted.cut:
+        say(f"{fitted.cut} of {total} statements truncated to fit into {room} tokens")
+    reward = settings.reward
+    limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
+    workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
+    with Scorer(
+        workers,
+        limits,
+        reward.credit_rule,
+        reward.severity,
+        reward.sandbox,
+        security=reward.security,
+        analyzers=reward.analyzers,
+    ) as scorer:
+        yield Resources(
+            run, settings, inputs.hashes, architecture, model, tokenizer, compute, team, fitted, held_out,
+            format, scorer, log, say, should_stop,
+        )  # fmt: skip
+
+
+def _load_model(settings: TrainSettings, inputs: Inputs, compute: Compute) -> Any:
+    """The base model with its adapters, in their state before the first phase."""
+    base = load_base(inputs.base, compute.base_precision, compute.device, compute.products)
+    model = add_adapters(base, settings.lora, settings.seed)
+    for adapter, name in ((inputs.policy, POLICY_ADAPTER), (inputs.reference, REFERENCE_ADAPTER)):
+        if adapter is not None:
+            load_adapter(model, adapter, name)
+    return model
+
+
+def training_format(settings: TrainSettings, base: Path) -> PromptFormat:
+    """The prompt format for the model in ``base``.
+
+    Raises:
+        UsageError: the style is ``chat``, and the model has no chat template.
+    """
+    style = settings.prompt.style
+    return PromptFormat(style, read_chat_template(base) if style == "chat" else None)
+
+
+def _fitting_problems(
+    settings: TrainSettings, inputs: Inputs, context: int, tokenizer: Tokenizer, format: PromptFormat
+) -> tuple[Fitted, list[Problem]]:
+    """Training and held-out problems whose prompts leave room for the completion, truncated if necessary.
+
+    Args:
+        context: of the model, in tokens.
+
+    Raises:
+        SceError: no training problem is left.
+    """
+    every = inputs.problems
+    if settings.reward.visible_tests == "drop":
+        every = [without_visible_tests(problem) for problem in every]
+    if settings.reformat_solutions:
+        every = [
+            replace(each, solutions=tuple(map(reformatted, each.solutions))) if each.language == PYTHON.name else each
+            for each in every
+        ]
+    room, overlong = settings.prompt_room(context), settings.prompt.overlong
+    fitted, held_out = (
+        fit_problems(part, format, lambda text: len(tokenizer.encode_prompt(text)), room, overlong)
+        for part in hold_out(every, settings.selection.problems, inputs.hold_out_seed)
+    )
+    if not fitted.problems:
+        raise SceError(
+            f"{settings.problems}: every prompt exceeds prompt.max_tokens, or leaves less than "
+            f"{settings.ppo.max_tokens} of {context} context tokens for the completion. Set prompt.overlong = truncate"
+        )
+    return fitted, list(held_out.problems)
+
+
+def prepare_phase(resources: Resources, phase: str) -> tuple[Learner, list[Problem]]:
+    """The learner in its state before the first update of a phase, and the problems that the phase can train on.
+
+    Raises:
+        SceError: no usable problem.
+        UsageError: not enough memory.
+    """
+    learner = _make_learner(resources, phase)
+    problems = list(resources.fitted.problems)
+    if phase == "sft":
+        problems = _solved_problems(resources, learner)
+    longest = longest_prompt_of(resources, learner, problems)
+    device, settings = resources.compute.device, resources.settings
+    limit = memory_limit(settings, device, resources.team.sharing(device))
+    formats = resources.compute.formats()
+    learner.memory = fitting_plan(resources.architecture, settings, formats, longest, phase, limit)
+    require_free_memory(learner.memory, device)
+    return learner, problems
+
+
+def longest_prompt_of(resources: Resources, learner: Learner, problems: Sequence[Problem]) -> int:
+    """Tokens of the longest prompt of a phase."""
+    return max(len(learner.prompt_tokens(problem)) for problem in [*problems, *resources.held_out])
+
+
+def _make_learner(resources: Resources, phase: str) -> Learner:
+    settings, compute = resources.settings, resources.compute
+    trained = list(adapter_parameters(resources.model, POLICY_ADAPTER).values())
+    groups: list[dict[str, Any]] = [{"params": trained, "peak_lr": peak_rate(settings, phase)}]
+    head = None
+    if phase in RL_PHASES and settings.ppo.advantage == "gae":
+        head = make_value_head(resources.model.config.hidden_size, settings.seed).to(compute.device)
+        groups.append({"params": list(head.parameters()), "peak_lr": VALUE_LEARNING_RATE})
+    samples = phase != "sft" or resources.held_out
+    is_ours = isinstance(resources.architecture, Architecture)
+    return Learner(
+        resources.model,
+        resources.tokenizer,
+        compute,
+        make_optimizer(settings.optimizer, groups),
+        Decoder(resources.model, compute.rollout_dtype) if samples and is_ours else None,
+        head,
+        resources.team,
+        format=resources.format,
+        extract=settings.reward.extract,
+        measures_kl=settings.measures_kl(phase),
+    )
+
+
+def _solved_problems(resources: Resources, learner: Learner) -> list[Problem]:
+    """The problems with a reference solution that is not too long, and without the others of their solutions."""
+    problems, longest = resources.fitted.problems, resources.settings.sft.max_tokens
+    with_short_ones = (
+        replace(
+            problem,
+            solutions=tuple(
+                each for each in problem.solutions if len(learner.solution_tokens(each, problem.language)) <= longest
+            ),
+        )
+        for problem in problems
+    )
+    solved = [problem for problem in with_short_ones if problem.solutions]
+    if not solved:
+        raise SceError(
+            f"{resources.settings.problems}: no problem has a reference solution of at most {longest} tokens, so SFT "
+            "cannot run. Leave it out with --phases binary,partial"
+        )
+    if len(solved) < len(problems):
+        resources.say(f"sft: {len(solved)} of {len(problems)} problems have a solution of at most {longest} tokens")
+    return solved

@@ -1,0 +1,90 @@
+"""What an update of PPO learns from: its completions, and the numbers of each of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from securecoderl_edge.training.update.rollout import Rollout
+from securecoderl_edge.training.update.sequences import TokenBatch, make_batch
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """B completions of at most T tokens, in whole groups, on their way from the rollout to the loss.
+
+    All tensors of tokens are (B, T), right-padded, and zero on padding; those not computed yet are zero everywhere.
+
+    Attributes:
+        batch: the tokens, their mask, and the prompts that they continue.
+        rewards: (B,) of whole completions.
+        share: of the tokens of all completions of the update. Those that were dropped have zero advantage, but count in
+            every mean: a batch with one group that has variance is one eighth of the evidence of a batch with eight,
+            and must not make an equally large step.
+        sampled: log-probabilities as the sampler computed them.
+        log_probs: the same, of the same policy, by the forward pass that the loss repeats.
+        reference: log-probabilities of the SFT policy; those of the policy where no KL is measured.
+        values: estimates of a value head before each token.
+        advantages: see `ppo.estimate_advantages`. returns: what a value head should estimate.
+    """
+
+    batch: TokenBatch
+    rewards: Tensor
+    share: float
+    sampled: Tensor
+    log_probs: Tensor
+    reference: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def rows(self, indices: Sequence[int]) -> Trajectory:
+        """Some of the completions, cut to the longest among them."""
+        batch = self.batch.rows(indices)
+        chosen = torch.tensor(indices, device=self.rewards.device)
+        some = (chosen, slice(batch.mask.shape[1]))
+        return Trajectory(
+            batch,
+            self.rewards[chosen],
+            self.share,
+            self.sampled[some],
+            self.log_probs[some],
+            self.reference[some],
+            self.values[some],
+            self.advantages[some],
+            self.returns[some],
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name, for the inspection of NaN and Inf."""
+        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return {"tokens": self.batch.tokens, "mask": self.batch.mask, **own}
+
+
+def trajectory_of(rollout: Rollout, rows: Sequence[int], rewards: Tensor, padding: int, device: str) -> Trajectory:
+    """Some ``rows`` of a rollout, with what is known before any forward pass.
+
+    Args:
+        rewards: of all completions of the rollout.
+        padding: a token id.
+    """
+    completions = [rollout.completions[row] for row in rows]
+    pairs = [(rollout.prompts[completion.prompt], completion.token_ids) for completion in completions]
+    batch = make_batch(pairs, padding, device)
+    tokens = sum(len(completion.token_ids) for completion in rollout.completions)
+    sampled = torch.tensor([log_prob for done in completions for log_prob in done.log_probs], device=device)
+    nothing = torch.zeros_like(batch.mask)
+    return Trajectory(
+        batch=batch,
+        rewards=rewards[rows].to(device),
+        share=sum(batch.lengths) / tokens,
+        sampled=batch.spread(sampled),
+        log_probs=nothing,
+        reference=nothing,
+        values=nothing,
+        advantages=nothing,
+        returns=nothing,
+    )
