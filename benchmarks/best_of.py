@@ -19,13 +19,13 @@ from typing import Any
 from record import publish
 
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
-from securecoderl_edge.evaluation.evaluate import evaluate
+from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes.opening import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.scoring.intervals import Interval, paired_difference, rate_interval
 from securecoderl_edge.scoring.metrics import by_problem, passes_all_tests
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.scoring.statistics import Interval, paired_difference, rate_interval
 
 SAMPLES = 8
 GIVEN = {"all_tests": None, "one_test": 1, "no_test": 0}
@@ -70,8 +70,9 @@ def main() -> None:
     with Scorer() as scorer, contextlib.closing(open_runtime(spec)) as runtime:
         style = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         for samples in (1, SAMPLES):
+            plan = EvaluationPlan(samples, settings.sampling(), style)
             before, started = runtime.usage(), time.monotonic()
-            rows = list(evaluate(runtime, problems, scorer, samples, settings.sampling(), format=style).rows)
+            rows = list(evaluate(runtime, problems, scorer, plan).rows)
             spent = runtime.usage().decode_tokens - before.decode_tokens
             seconds[samples] = {"seconds": round(time.monotonic() - started, 1), "tokens": spent}
     groups = list(by_problem(rows).values())

@@ -26,7 +26,7 @@ from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.system.files import read_json, write_atomically
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def answers(model: str, problems: Sequence[Problem], scorer: Scorer) -> list[dic
         style = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         # One by one, as a user asks: llama.cpp rounds differently in a batch.
         given = [answer(runtime, scorer, [each], 1, GREEDY, format=style)[0] for each in asked]
-    programs = [(problem, each.best.score.program, 0) for problem, each in zip(problems, given, strict=True)]
+    programs = [Submission(problem, each.best.score.program) for problem, each in zip(problems, given, strict=True)]
     scores = scorer.score_all(programs)
     return [
         {

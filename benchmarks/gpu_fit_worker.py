@@ -128,11 +128,11 @@ class ConstantScorer:
     def score_async(self, problem: Any, program: str, extract: str = "raw") -> Future[Any]:
         """A score that depends on the program."""
         from securecoderl_edge.sandbox.security import Scan
-        from securecoderl_edge.scoring.score import make_score
+        from securecoderl_edge.scoring.score import CheckedProgram, make_score
 
-        score = make_score(problem.id, 0, program, [], 1, Scan(), extract=extract)
+        score = make_score(CheckedProgram(problem.id, 0, program, [], 1, Scan()))
         future: Future[Any] = Future()
-        future.set_result(replace(score, reward_paper=len(program) % 7 / 7))
+        future.set_result(replace(score, extract=extract, reward_paper=len(program) % 7 / 7))
         return future
 
 

@@ -26,14 +26,14 @@ from record import fill_page
 from securecoderl_edge import api
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.study.tables import interval_of
+from securecoderl_edge.evaluation.study.study_tables import interval_of
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runs import ENVIRONMENT, Run, find_run
 from securecoderl_edge.runtimes.manifests import manifest_path
+from securecoderl_edge.scoring.intervals import rate_interval
 from securecoderl_edge.scoring.metrics import METRICS, by_problem, passes_all_tests
-from securecoderl_edge.scoring.statistics import rate_interval
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 

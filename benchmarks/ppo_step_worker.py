@@ -26,7 +26,7 @@ from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.sandbox.security import Scan
-from securecoderl_edge.scoring.score import Score, make_score
+from securecoderl_edge.scoring.score import CheckedProgram, Score, make_score
 from securecoderl_edge.system.machine import peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -171,9 +171,9 @@ class ChecksumScorer:
 
     def score_async(self, problem: Problem, program: str, extract: str = "raw") -> Future[Score]:
         """A score whose reward is the program's checksum."""
-        score = make_score(problem.id, 0, program, [], 1, Scan(), extract=extract)
+        score = make_score(CheckedProgram(problem.id, 0, program, [], 1, Scan()))
         future: Future[Score] = Future()
-        future.set_result(replace(score, reward_paper=reward_of(program)))
+        future.set_result(replace(score, extract=extract, reward_paper=reward_of(program)))
         return future
 
 

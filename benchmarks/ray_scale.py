@@ -25,7 +25,7 @@ from record import publish
 
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.scoring.cluster_scorer import open_scorer
-from securecoderl_edge.scoring.scorer import Item
+from securecoderl_edge.scoring.scorer import Submission
 
 WAYS = {"local": 0, "ray, 1 worker": 1, "ray, 2 workers": 2}
 
@@ -62,11 +62,11 @@ def main() -> None:
     publish(summary(found, len({tuple(each) for each in rewards.values()}) == 1, count, rounds), arguments.json)
 
 
-def choose_items(count: int) -> list[Item]:
+def choose_items(count: int) -> list[Submission]:
     """Reference solutions of the built-in problems, each with a comment that makes it a program of its own."""
     problems = load_problems("starter:eval")
     chosen = (problems[number % len(problems)] for number in range(count))
-    return [Item(each, f"{each.solutions[0]}\n# {number}\n", number) for number, each in enumerate(chosen)]
+    return [Submission(each, f"{each.solutions[0]}\n# {number}\n", number) for number, each in enumerate(chosen)]
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def cluster(nodes: int) -> Iterator[str]:
         running.shutdown()
 
 
-def measure(engine: str, items: list[Item]) -> tuple[Pass, list[float]]:
+def measure(engine: str, items: list[Submission]) -> tuple[Pass, list[float]]:
     """Score all items; returns the rewards as well."""
     rewards: list[float] = []
     started = time.monotonic()

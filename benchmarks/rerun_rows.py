@@ -23,8 +23,8 @@ from record import publish
 from study import REMOVED_ARMS, STUDIES, say
 from study_directives import RESULTS, arm_record, policy_result
 
-from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.steps import run_study
+from securecoderl_edge.evaluation.study.study_record import study_record
 from securecoderl_edge.system.files import read_json
 
 RATES = {"all_tests_rate": "all_tests_by_seed", "syntax_rate": "syntax_by_seed"}

@@ -18,7 +18,7 @@ from record import publish
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 
 PROBLEM = Problem("p", "Double it.", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
 PROGRAMS = (
@@ -66,7 +66,7 @@ def run(scorer: Scorer, count: int) -> None:
     batch = 2 * len(PROGRAMS)
     for start in range(0, count, batch):
         programs = [PROGRAMS[number % len(PROGRAMS)] for number in range(start, min(start + batch, count))]
-        scorer.score_all([(PROBLEM, program, 0) for program in programs])
+        scorer.score_all(Submission(PROBLEM, program) for program in programs)
 
 
 def look(scorer: Scorer) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox import Execution, Limits
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.scoring.reward import outcome
-from securecoderl_edge.scoring.score import Score, make_score
+from securecoderl_edge.scoring.score import CheckedProgram, Score, make_score
 from securecoderl_edge.scoring.scorer import Scorer
 
 APPS = Path(__file__).parents[2] / "shared" / "data" / "apps" / "train" / "0001"
@@ -176,11 +176,11 @@ def score_by_commands(problem: Problem, program: str) -> Score:
         path.write_text(program, encoding="utf-8")
         compiled = subprocess.run([sys.executable, "-m", "py_compile", str(path)], capture_output=True)
         if compiled.returncode:
-            return make_score(problem.id, 0, program, None, TESTS, Scan())
+            return make_score(CheckedProgram(problem.id, 0, program, None, TESTS, Scan()))
         runs = [run_file(path, test.input) for test in problem.tests]
         outcomes = [outcome(run, test.output) for run, test in zip(runs, problem.tests, strict=True)]
         scan = scan_file(path)
-    return make_score(problem.id, 0, program, outcomes, TESTS, scan)
+    return make_score(CheckedProgram(problem.id, 0, program, outcomes, TESTS, scan))
 
 
 def run_file(path: Path, stdin: str) -> Execution:

@@ -27,7 +27,7 @@ from securecoderl_edge.problems.datasets.secodeplt import programs_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.security import SecurityScanner
-from securecoderl_edge.scoring.expected import reference_outputs
+from securecoderl_edge.scoring.reference_solutions import reference_outputs
 from securecoderl_edge.scoring.scorer import Scorer
 
 QUICK_PAIRS = 40

@@ -12,9 +12,9 @@ from typing import Any
 from starter_studies import NO_BETA, PAPERS_BETA, made, merged
 
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
-from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import evaluation_problems
-from securecoderl_edge.evaluation.study.table3 import VARIANTS, table3
+from securecoderl_edge.evaluation.study.study_record import study_record
+from securecoderl_edge.evaluation.study.table3 import VARIANTS, Table3Settings, table3
 from securecoderl_edge.problems.leakage import constant_passes, without_visible_tests
 from securecoderl_edge.problems.problem import Problem
 
@@ -57,7 +57,7 @@ def mbpp(folder: Path) -> Study:
     """
     # The recipe took the reward of `simple-paper` over after these variants.
     before = ("readiness_problems=0", "reward.unparsable=zero")
-    preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=before)
+    preset = table3(Table3Settings("smollm2", seeds=3, quant=(), threads=1, out=str(folder / "mbpp")), before)
     known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
 
     def changed(name: str, variant: str, title: str, *settings: str) -> Arm:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
-from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, table3
+from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, Table3Settings, table3
 from securecoderl_edge.training.settings import CURRICULUM
 
 # The SFT of the recipe before today's, and its learning rate of RL.
@@ -45,7 +45,7 @@ def main_table(folder: Path) -> Study:
     All but SFT have 40 updates after the same SFT policy. 40 of RL, which sample 64 programs each, take about as long
     as 30 to 40 of SFT, which read 32 references each.
     """
-    preset = table3("starter", folder, quants=())
+    preset = table3(Table3Settings("starter", out=str(folder), quant=()))
     arms, pairs = [], []
     for split in preset.splits:
         known = {arm.name: replace(arm, measured_on=(split,), snapshot_every=None) for arm in preset.arms}

@@ -47,10 +47,10 @@ from starter_studies import (
 )
 
 from securecoderl_edge.evaluation.study.arms import Arm, Study
-from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import Step
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
-from securecoderl_edge.evaluation.study.tables import study_tables
+from securecoderl_edge.evaluation.study.study_record import study_record
+from securecoderl_edge.evaluation.study.study_tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 
 _SPLITS = ("eval", "hard", "weak-eval", "weak-hard")

@@ -14,7 +14,7 @@ from study import REMOVED_ARMS, STUDIES
 
 from securecoderl_edge.evaluation.study.arms import Arm
 from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
-from securecoderl_edge.evaluation.study.tables import (
+from securecoderl_edge.evaluation.study.study_tables import (
     difference_table,
     gain_table,
     interval_of,
@@ -27,8 +27,8 @@ from securecoderl_edge.evaluation.study.tables import (
 )
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
 from securecoderl_edge.models.files import SMOLLM2_RL_ADAPTER
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import Metric
-from securecoderl_edge.scoring.statistics import Interval
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PLOTS = "plots"  # the folder of plots, next to the pages

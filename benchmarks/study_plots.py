@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation.plot import GRID, INK, PALETTE, SOFT_INK, fix_layout, plotting
-from securecoderl_edge.evaluation.study.tables import interval_of, split_of
-from securecoderl_edge.scoring.statistics import Interval
+from securecoderl_edge.evaluation.study.study_tables import interval_of, split_of
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.system.files import write_atomically
 
 if TYPE_CHECKING:

@@ -4,44 +4,51 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import duration, refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import ENGINE_HELP, ModelName, options_from, output_formats
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
+from securecoderl_edge.commands.measuring import calibrated, measure_all, refuse_missing
+from securecoderl_edge.commands.options import ModelName, gathered, options_from, output_formats
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.bench import (
     Bench,
     BenchSettings,
     bench_batches,
     bench_problems,
     choose_models,
-    measure,
     with_budgets,
 )
 from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
+from securecoderl_edge.evaluation.shards import ENGINE_HELP
 from securecoderl_edge.evaluation.tables import bench_markdown, to_csv
 from securecoderl_edge.runs import only_unfinished
-from securecoderl_edge.runtimes.opening import check_runtime, note_on
-from securecoderl_edge.sandbox.calibration import time_factor
+from securecoderl_edge.runtimes.opening import check_runtime
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
-from securecoderl_edge.system.machine import busy_share, cpu_count
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress
+    from securecoderl_edge.evaluation.evaluate import Evaluation
     from securecoderl_edge.problems.problem import Problem
-    from securecoderl_edge.runtimes.spec import ModelSpec
-    from securecoderl_edge.scoring.scorer import Scorer
 
 
-_BUSY = 0.2
+@dataclass(frozen=True)
+class BenchFlags:
+    """Flags of `sce bench` that its rows do not depend on."""
+
+    engine: str
+    is_merging: bool
+    is_comparing: bool
+    output: str | None
+    plot: Path | None
+    out: Path | None
+    evalplus: Path | None
 
 
 @click.command()
@@ -69,17 +76,8 @@ _BUSY = 0.2
     metavar="DIR",
     help="Folder for the programs as EvalPlus reads them, one JSONL file per model (HumanEval and MBPP only).",
 )
-def bench(
-    models: tuple[str, ...],
-    config: BenchSettings,
-    engine: str,
-    is_merging: bool,
-    is_comparing: bool,
-    output: str | None,
-    plot: Path | None,
-    out: Path | None,
-    evalplus: Path | None,
-) -> None:
+@gathered(BenchFlags, "flags")
+def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
     MODEL is nano, nano-c, smollm2, smollm2-rl, or a run or one of its phases (runs/starter, starter:sft). It may also
@@ -95,19 +93,20 @@ def bench(
     Several machines:  sce bench MODEL --shard I/N --out DIR/I     on machine I of N
                        sce bench --merge DIR/*                     then, without the model
     """
-    from securecoderl_edge.commands.tables import show_bench
+    from securecoderl_edge.commands.terminal_tables import show_bench
 
+    plot, out, output = flags.plot, flags.out, flags.output
     if plot is not None:
         check_plot_path(plot)
         refuse_to_overwrite(plot, force=True)
-    if is_comparing and output == "csv" and out is None:
+    if flags.is_comparing and output == "csv" and out is None:
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
-    if is_merging:
-        if engine != LOCAL:
+    if flags.is_merging:
+        if flags.engine != LOCAL:
             raise UsageError("--merge joins files on this machine. Leave out --engine.")
-        found = _joined(models, config, is_comparing, out)
+        found = _joined(models, config, flags)
     else:
-        found = _evaluated(models, config, is_comparing, out, bool(evalplus), engine)
+        found = _evaluated(models, config, flags)
     summaries, comparisons, done = found.summaries, found.comparisons, list(found.done.values())
     document = json.dumps(found.record(), indent=1, allow_nan=False)
     if out is not None:
@@ -115,8 +114,8 @@ def bench(
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
         say(f"wrote the rows and bench.json to {out}" + ("" if is_new else ", over an earlier bench.json"))
-    if evalplus is not None:
-        _write_samples(evalplus, found.problems, done)
+    if flags.evalplus is not None:
+        _write_samples(flags.evalplus, found.problems, done)
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -131,20 +130,13 @@ def bench(
     refuse_missing(len(found.specs) - len(done), len(found.specs))
 
 
-def _evaluated(
-    models: Sequence[str],
-    config: BenchSettings,
-    is_comparing: bool,
-    out: Path | None,
-    is_for_evalplus: bool,
-    engine: str,
-) -> Bench:
+def _evaluated(models: Sequence[str], config: BenchSettings, flags: BenchFlags) -> Bench:
     from securecoderl_edge.scoring.scorer import Scorer
 
-    is_ray(engine)  # an unknown one is an error before anything else
-    if config.shard is not None and out is None:
+    is_ray(flags.engine)  # an unknown one is an error before anything else
+    if config.shard is not None and flags.out is None:
         raise UsageError("--shard needs --out DIR, another one for each shard: sce bench --merge reads them.")
-    specs, pairs = choose_models(models, is_comparing)
+    specs, pairs = choose_models(models, flags.is_comparing)
     if config.shard is not None and config.base_precision == "auto" and any(spec.kind == "hf" for spec in specs):
         raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
     check_runtime(specs, config, say)
@@ -152,27 +144,27 @@ def _evaluated(
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
     problems = bench_problems(config, say)
-    if is_for_evalplus:
+    if flags.evalplus is not None:
         data_set_of(problems)  # before anything is evaluated
     if config.shard is not None:
         count = sum(map(len, bench_batches(config, problems).values()))
         say(f"shard {config.shard}: {count} of {len(problems)} problems. sce bench --merge joins finished shards")
     warn_of_level(config.sandbox)
-    factor = calibrated(out)
+    factor = calibrated(flags.out)
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
-        done = measure_all(specs, problems, scorer, config, out, factor, engine)
+        done = measure_all(specs, problems, scorer, config, flags.out, factor, flags.engine)
     return Bench(specs, done, pairs, problems, config, factor)
 
 
-def _joined(folders: Sequence[str], config: BenchSettings, is_comparing: bool, out: Path | None) -> Bench:
-    from securecoderl_edge.evaluation.merging import merge
+def _joined(folders: Sequence[str], config: BenchSettings, flags: BenchFlags) -> Bench:
+    from securecoderl_edge.evaluation.shard_merging import merge
 
     if not folders:
         raise UsageError("--merge needs the folders of all shards. Example: sce bench --merge shards/*")
     given = [name for name, value in vars(config).items() if value != getattr(BenchSettings(), name)]
     if given:
         raise UsageError(f"--merge takes the settings of the shards. Leave out --{given[0].replace('_', '-')}.")
-    return merge(list(map(Path, folders)), is_comparing, out)
+    return merge(list(map(Path, folders)), flags.is_comparing, flags.out)
 
 
 def _write_samples(folder: Path, problems: list[Problem], evaluations: list[Evaluation]) -> None:
@@ -180,86 +172,3 @@ def _write_samples(folder: Path, problems: list[Problem], evaluations: list[Eval
         say(f"to grade: evalplus.evaluate --dataset {data_set_of(problems)} --samples {shlex.quote(str(path))}")
     if not is_whole(problems):
         say("EvalPlus grades whole data sets only: use --problems humaneval or mbpp:all, without --limit")
-
-
-def measure_all(
-    specs: list[ModelSpec],
-    problems: list[Problem],
-    scorer: Scorer,
-    config: BenchSettings,
-    out: Path | None,
-    factor: float,
-    engine: str = LOCAL,
-) -> dict[int, Evaluation]:
-    """Evaluate models, by position; one that cannot be opened does not stop the others.
-
-    Raises:
-        SceError: none of them could be evaluated.
-    """
-    done: dict[int, Evaluation] = {}
-    failures = []
-    for index, spec in enumerate(specs):
-        try:
-            done[index] = _measure(spec, problems, scorer, config, out, factor, engine)
-        except SceError as error:
-            failures.append(error)
-            if len(specs) > 1:
-                say(f"sce: {spec.label}: {error}")
-    if not done:
-        raise failures[0]
-    return done
-
-
-def refuse_missing(missing: int, models: int) -> None:
-    """End with an error if a model could not be evaluated, after the results of the others are printed.
-
-    Raises:
-        SceError: at least one could not.
-    """
-    if missing:
-        raise SceError(f"{missing} of {models} models could not be evaluated")
-
-
-def calibrated(folder: Path | None = None) -> float:
-    """Time factor of this machine, reported if it is above 1. Warns if the machine is busy, too.
-
-    ``folder`` and errors: as in `time_factor`.
-    """
-    busy = busy_share()
-    if busy is not None and busy > _BUSY:
-        say(f"other processes use {busy:.0%} of the {cpu_count()} CPU cores: measured speeds will be too low")
-    factor = time_factor(folder)
-    if factor > 1:
-        say(f"slow CPU: the time limits of programs are {factor:g} times the usual ones")
-    return factor
-
-
-def _measure(
-    spec: ModelSpec,
-    problems: list[Problem],
-    scorer: Scorer,
-    config: BenchSettings,
-    out: Path | None,
-    factor: float,
-    engine: str,
-) -> Evaluation:
-    """Evaluate one model, with a progress bar on a terminal and one line at the end."""
-    if note := note_on(spec):
-        say(f"{spec.label}: {note}")
-    started = time.monotonic()
-    count = sum(map(len, bench_batches(config, problems).values()))
-    with track(count * config.samples, spec.label, lines=False) as progress:
-
-        def report(now: EvaluationProgress) -> None:
-            progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
-
-        if is_ray(engine):
-            from securecoderl_edge.evaluation.cluster_bench import measure_on_cluster
-
-            evaluation = measure_on_cluster(engine, spec, problems, config, out, report, factor)
-        else:
-            evaluation = measure(spec, problems, scorer, config, out, report, factor)
-    made = len(evaluation.rows) - evaluation.reused
-    reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
-    say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")
-    return evaluation

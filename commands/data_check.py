@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import engine_setting, options_from
+from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import MAX_TESTS, write_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -22,7 +23,7 @@ from securecoderl_edge.system.cluster import is_ray
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scoring.references import CheckReport
+    from securecoderl_edge.scoring.reference_solutions import CheckReport
     from securecoderl_edge.scoring.scorer import Scorer
 
 
@@ -64,7 +65,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     """
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scoring.cluster_scorer import open_scorer
-    from securecoderl_edge.scoring.references import check_problems
+    from securecoderl_edge.scoring.reference_solutions import check_problems
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
     if len({path.resolve() for path in wanted}) < len(wanted):
@@ -98,7 +99,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 def _reasons(problems: list[Problem], report: CheckReport, scorer: Scorer) -> list[str]:
     """Why the best solutions of the first problems fail a test, as lines."""
     from securecoderl_edge.scoring.explain import about_failure
-    from securecoderl_edge.scoring.references import patient
+    from securecoderl_edge.scoring.reference_solutions import patient
 
     of = {problem.id: problem for problem in problems}
     lines = []

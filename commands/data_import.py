@@ -92,7 +92,7 @@ def _imported(source: str, paths: list[Path], config: ImportConfig, stack: ExitS
     format = detect_format(paths[0]) if config.format == "auto" else config.format
     if format not in NEED_EVALUATION:
         return import_problems(paths, format, *choice)
-    from securecoderl_edge.scoring.expected import reference_outputs
+    from securecoderl_edge.scoring.reference_solutions import reference_outputs
 
     warn_of_level(config.sandbox)
     evaluate = stack.enter_context(reference_outputs(config.sandbox))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import say
+from securecoderl_edge.commands.export_messages import say_result, say_verified, write_sidecars
+from securecoderl_edge.commands.measuring import measure_exports
 from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
@@ -25,13 +25,11 @@ from securecoderl_edge.export.dispatch import (
     find_source,
     target_of,
 )
-from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.gpus import device_setting
-from securecoderl_edge.runs import latest_run, run_of
+from securecoderl_edge.runs import run_of
 from securecoderl_edge.runtimes.placement import check_childs_device
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -130,9 +128,9 @@ def export(source: str | None, config: ExportConfig) -> None:
     problems = _problems(spec, config) if config.bench else []
     results, failed = _export_files(spec, base, kind, quants, config)
     for result in results:
-        _write_sidecars(result, spec, base)
+        write_sidecars(result, spec, base)
     if config.bench and results:
-        _bench(spec, base, results, problems)
+        measure_exports(spec, base, results, problems)
     if config.json:
         manifests = [asdict(result.manifest) for result in results]
         click.echo(json.dumps(manifests[0] if len(quants) == 1 else manifests, indent=2))
@@ -165,7 +163,7 @@ def _export_files(
                 say(f"sce: {out}: {error}")
                 continue
             results.append(result)
-            _report(result)
+            say_result(result)
     return results, failed
 
 
@@ -177,65 +175,11 @@ def _export_folder(spec: ModelSpec, base: Path, quant: str, config: ExportConfig
         click.echo(json.dumps({"path": str(folder), "quant": quant}))
 
 
-def _report(result: ExportResult) -> None:
-    manifest, agreement = result.manifest, result.manifest.agreement
-    if result.reused:
-        say(f"{result.path}: reused, the same export already exists")
-    if isinstance(manifest, AdapterManifest):
-        say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, LoRA of rank {manifest.rank}, {manifest.tensors} tensors")
-    elif isinstance(manifest, GgufManifest | OnnxManifest):
-        types = f" ({types_in_words(manifest)})" if isinstance(manifest, GgufManifest) else ""
-        say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight{types}")
-    runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
-    say(
-        f"  verified in {runtime} against the original: "
-        f"{agreement.tokenised_equal}/{agreement.texts} texts tokenize identically, "
-        f"logits differ by at most {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, "
-        f"top-1 agreement {agreement.top1:.1%}, "
-        f"greedy text identical for {agreement.greedy_equal}/{agreement.prompts} prompts"
-    )
-
-
 def _problems(spec: ModelSpec, config: ExportConfig) -> list[Problem]:
     """Problems of --bench, loaded before the slow exports begin."""
     from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, default_problems
 
     return bench_problems(BenchSettings(problems=config.problems or default_problems([spec]), limit=config.limit), say)
-
-
-def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
-    from securecoderl_edge.commands.bench import calibrated
-    from securecoderl_edge.commands.tables import show_quantization
-    from securecoderl_edge.export.card import write_card
-    from securecoderl_edge.export.quantization_report import measure_quantization
-    from securecoderl_edge.scoring.scorer import Scorer
-
-    def tell(result: ExportResult) -> None:
-        say(f"{result.path.name}: evaluating {len(problems)} problems")
-
-    with Scorer(time_factor=calibrated()) as scorer:
-        report = measure_quantization(spec, results, problems, scorer, tell)
-    show_quantization(report)
-    for result in results:
-        write_card(result, spec, base, report.to_markdown())
-
-
-def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
-    from securecoderl_edge.export.card import how_to_run, write_card, write_modelfile
-
-    card = write_card(result, spec, base)
-    modelfile = write_modelfile(result, LANGUAGES[spec.language()])
-    shown = f"{card.parent.name}/{card.name}" if result.path.is_dir() else card.name
-    ollama = f", Ollama: {modelfile.name}" if modelfile else ""
-    # Without a model's name `sce bench` evaluates the exports of the latest run.
-    run = latest_run()
-    is_found = run is not None and result.path.parent.resolve() == run.exports.resolve()
-    found = [] if is_found else [os.path.relpath(result.path)]
-    bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
-    say(f"  card: {shown}{ollama}; next:{bench}")
-    gguf_base = gguf_file(spec.source)
-    for line in how_to_run(result, spec.language(), result.path.parent, str(gguf_base) if gguf_base else None):
-        say(f"    {line}")
 
 
 def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
@@ -250,11 +194,4 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:
         click.echo(json.dumps(asdict(found)))
-    if found.agreement is None:
-        say(f"{file}: matches its manifest. To compare it with the original too, run: sce export SOURCE --verify FILE")
-        return
-    say(
-        f"{file}: matches its manifest and agrees with the original: KL {found.agreement.mean_kl:.2g}, "
-        f"top-1 agreement {found.agreement.top1:.1%}, "
-        f"{found.agreement.tokenised_equal}/{found.agreement.texts} texts tokenize identically"
-    )
+    say_verified(file, found.agreement)

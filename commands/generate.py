@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import model_option, options_from
+from securecoderl_edge.commands.console import duration, say, track, warn_of_level
+from securecoderl_edge.commands.generate_output import draft, show_answer
+from securecoderl_edge.commands.options import gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.generation.repair import answer_and_repair
-from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
-from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
+from securecoderl_edge.generation.answers import answer_and_repair
+from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
-    OnToken,
     Runtime,
     Sampling,
     SamplingSettings,
     batch_seed,
 )
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.text import escape_controls, unescaped
+from securecoderl_edge.text import unescaped
 
 if TYPE_CHECKING:
+    from securecoderl_edge.runtimes.spec import ModelSpec
     from securecoderl_edge.scoring.scorer import Scorer
 
 # Prompts of one file are decoded in groups; the results of a group are written before the next one begins.
@@ -46,6 +45,22 @@ _SAMPLES_TOGETHER = 64
 @dataclass(frozen=True)
 class GenerateSettings(RuntimeSettings, SamplingSettings):
     """How a model is computed, asked and sampled."""
+
+
+@dataclass(frozen=True)
+class GenerateFlags:
+    """What is asked for, and how it is shown."""
+
+    prompt: str | None
+    model: str | None
+    n: int
+    language: str | None
+    tests_file: Path | None
+    tests: tuple[str, ...]
+    stops: tuple[str, ...]
+    repairs: int
+    code_only: bool | None
+    jsonl: Path | None
 
 
 @click.command()
@@ -87,19 +102,8 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
     help="Print the program, or the raw completion.  [default: the program]",
 )
 @click.option("--jsonl", type=click.Path(path_type=Path), help="File of prompts, one JSON object per line.")
-def generate(
-    prompt: str | None,
-    model: str | None,
-    n: int,
-    language: str | None,
-    tests_file: Path | None,
-    tests: tuple[str, ...],
-    config: GenerateSettings,
-    stops: tuple[str, ...],
-    repairs: int,
-    code_only: bool | None,
-    jsonl: Path | None,
-) -> None:
+@gathered(GenerateFlags, "flags")
+def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
     """Generate a program for a prompt; test and scan it before printing it.
 
     PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed, scanned with
@@ -110,107 +114,75 @@ def generate(
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.
     """
-    from securecoderl_edge.scoring.explain import about_failure
     from securecoderl_edge.scoring.scorer import Scorer
 
-    if jsonl is not None and (prompt is not None or tests or tests_file):
+    if flags.jsonl is not None and (flags.prompt is not None or flags.tests or flags.tests_file):
         raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT, --test and --tests.")
-    if jsonl is not None and code_only is not None:
+    if flags.jsonl is not None and flags.code_only is not None:
         raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
-    spec = resolve_model(model, language)
-    language = language or spec.language()
-    given, security_tests = read_tests(tests_file) if tests_file else ([], [])
-    given += [parse_test(text) for text in tests]
-    if jsonl is not None:
-        problems = read_requests(jsonl, language)
+    spec = resolve_model(flags.model, flags.language)
+    language = flags.language or spec.language()
+    tests, security_tests = read_tests(flags.tests_file) if flags.tests_file else ([], [])
+    tests += [parse_test(text) for text in flags.tests]
+    if flags.jsonl is not None:
+        problems = read_requests(flags.jsonl, language)
     else:
         # A process may be started without a standard input or output.
-        text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
-        if prompt is not None and os.path.isfile(prompt):
-            say(f"the prompt is the name of a file; for its text write @{prompt}")
-        shown_tests = tuple(given or example_tests(text))
+        text = read_prompt(flags.prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
+        if flags.prompt is not None and os.path.isfile(flags.prompt):
+            say(f"the prompt is the name of a file; for its text write @{flags.prompt}")
+        shown_tests = tuple(tests or example_tests(text))
         attacks = tuple(security_tests)
         problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
     config = replace(config, max_tokens=config.max_tokens or spec.max_tokens())
-    sampling = config.sampling(tuple(map(unescaped, stops)))
+    sampling = config.sampling(tuple(map(unescaped, flags.stops)))
     warn_of_level(config.sandbox)
     check_runtime([spec], config, say)
     if note := note_on(spec):
         say(note)
     with (
         Scorer(sandbox=config.sandbox) as scorer,
-        opened(spec, config, thinking=config.thinking, reuses_prefixes=repairs > 0) as (runtime, format),
+        opened(spec, config, thinking=config.thinking, reuses_prefixes=flags.repairs > 0) as (runtime, format),
     ):
-        if jsonl is not None:
-            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, format)
+        if flags.jsonl is not None:
+            is_accepted = _answer_all(runtime, scorer, problems, flags, sampling, format)
         else:
             started = time.monotonic()
-            with _draft(n == 1 and data.is_terminal and talk.is_terminal) as shown:
-                (found,) = answer_and_repair(runtime, scorer, problems, n, sampling, repairs, shown, format)
-            verdict = found.verdict("tests" if given else "examples in the prompt")
+            with draft(flags.n == 1) as shown:
+                (found,) = answer_and_repair(runtime, scorer, problems, flags.n, sampling, flags.repairs, shown, format)
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
-            by = ""
-            if model is None:  # then the line names the chosen one
-                is_built_in = spec.source in BUILT_IN
-                by = f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
-            say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
-            for line in [] if found.best.is_accepted else about_failure(scorer, problems[0], found.best.score):
-                say(f"  {escape_controls(line)}")
-            if language == PYTHON.name and "#include <" in found.best.completion.text:
-                say("this looks like C: with --language c, it is compiled and run as such")
-            _print_program(found.best.completion.text if code_only is False else found.best.score.program)
+            by = _chosen(spec) if flags.model is None else ""
+            say(f"{found.verdict('tests' if tests else 'examples in the prompt')}, seed {sampling.seed}, {spent}{by}")
+            show_answer(found, scorer, is_raw=flags.code_only is False)
             is_accepted = found.accepted > 0
     if not is_accepted:
         raise click.exceptions.Exit(1)
+
+
+def _chosen(spec: ModelSpec) -> str:
+    """The model in words, if the user named none."""
+    is_built_in = spec.source in BUILT_IN
+    return f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
 
 
 def _answer_all(
     runtime: Runtime,
     scorer: Scorer,
     problems: list[Problem],
-    n: int,
+    flags: GenerateFlags,
     sampling: Sampling,
-    repairs: int,
     format: PromptFormat,
 ) -> bool:
     """Answer many prompts, one JSON line each; return whether all have a program that passed."""
-    accepted, width = 0, max(1, _SAMPLES_TOGETHER // n)
+    accepted, width = 0, max(1, _SAMPLES_TOGETHER // flags.n)
     with track(len(problems), "prompts", lines=False) as progress:
         for start in range(0, len(problems), width):
             group = problems[start : start + width]
             of_group = replace(sampling, seed=batch_seed(sampling.seed, start))
-            for found in answer_and_repair(runtime, scorer, group, n, of_group, repairs, None, format):
+            answers = answer_and_repair(runtime, scorer, group, flags.n, of_group, flags.repairs, None, format)
+            for found in answers:
                 click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
                 accepted += found.accepted > 0
                 progress.update(1, f"{accepted} passed")
     say(f"{accepted} of {len(problems)} prompts have a program that passed its checks, seed {sampling.seed}")
     return accepted == len(problems)
-
-
-def _print_program(text: str) -> None:
-    """Print a program: unchanged to a pipe, with escaped control characters to a terminal."""
-    if text and sys.stdout:
-        shown = escape_controls(text) if data.is_terminal else text
-        # Not click.echo, which would remove escape sequences from a program's text.
-        sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
-        sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def _draft(is_wanted: bool) -> Iterator[OnToken | None]:
-    """Show the text on stderr while it is decoded; it disappears when the checked program is printed."""
-    if not is_wanted:
-        yield None
-        return
-    from rich.live import Live
-    from rich.text import Text
-
-    written: list[str] = []
-    with Live(console=talk, transient=True, refresh_per_second=12) as live:
-
-        def show(_prompt: int, _sample: int, text: str) -> None:
-            written.append(text)
-            lines = escape_controls("".join(written)).split("\n")
-            live.update(Text("\n".join(lines[-max(1, talk.height - 2) :]), style="dim"))
-
-        yield show

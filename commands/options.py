@@ -12,12 +12,10 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
-ENGINE_HELP = "Machines to use: local, ray (the cluster of this machine) or ray://HOST:PORT."
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -66,13 +64,6 @@ def flags_of(config: Any) -> list[str]:
     return words
 
 
-def engine_setting() -> Any:
-    """The setting for the machines that do the work."""
-    from securecoderl_edge.system.cluster import LOCAL
-
-    return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")
-
-
 def output_formats(**formats: str) -> Callable[[F], F]:
     """Add one flag per format, with its help, and pass the given one as ``output``, or None."""
 
@@ -88,6 +79,20 @@ def output_formats(**formats: str) -> Callable[[F], F]:
             option = click.option(f"--{name}", is_flag=True, expose_value=False, callback=remember, help=help)
             function = option(function)
         return function
+
+    return decorate
+
+
+def gathered(schema: type, name: str) -> Callable[[F], F]:
+    """Pass the parameters that are fields of ``schema`` as one; for the function itself, below all its options."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            values = {field.name: kwargs.pop(field.name) for field in dataclasses.fields(schema)}
+            return function(*args, **{name: schema(**values)}, **kwargs)
+
+        return typing.cast(F, wrapper)
 
     return decorate
 

@@ -18,10 +18,10 @@ from securecoderl_edge.runtimes.opening import DEFAULT_PARALLEL, check_runtime, 
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
-from securecoderl_edge.serving.settings import KEY_VARIABLE, ServeSettings
+from securecoderl_edge.serving.serve_settings import KEY_VARIABLE, ServeSettings
 
 if TYPE_CHECKING:
-    from securecoderl_edge.serving.scoring import ScoreService
+    from securecoderl_edge.serving.score_service import ScoreService
 
 
 @click.command()
@@ -80,7 +80,7 @@ def serve(
 def _open_score_service(stack: contextlib.ExitStack, config: ServeSettings) -> ScoreService:
     from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.scoring.scorer import Scorer
-    from securecoderl_edge.serving.scoring import ScoreService
+    from securecoderl_edge.serving.score_service import ScoreService
 
     problems = load_problems(config.problems, tell=say) if config.problems is not None else []
     scorer = stack.enter_context(Scorer(limits=TRAINING_LIMITS, sandbox=config.sandbox))

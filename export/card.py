@@ -31,7 +31,7 @@ from securecoderl_edge.prompts.styles import (
 )
 from securecoderl_edge.runs import ENVIRONMENT, EVALUATIONS, Run, phase_of, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.scoring.statistics import bootstrap_mean
+from securecoderl_edge.scoring.intervals import bootstrap_mean
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 

@@ -56,10 +56,10 @@ def score(
         ValueError: an unknown rule, scale or isolation level.
         SceError: this system cannot isolate programs.
     """
-    from securecoderl_edge.scoring.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer, Submission
 
     with Scorer(workers, None, credit_rule, severity, sandbox, security=security, analyzers=analyzers) as scorer:
-        return scorer.score_all([(problem, program, 0) for problem, program in programs])
+        return scorer.score_all(Submission(problem, program) for problem, program in programs)
 
 
 def train(
@@ -236,7 +236,7 @@ def generate(
     """
     from securecoderl_edge.errors import UsageError
     from securecoderl_edge.generation.answers import answer
-    from securecoderl_edge.generation.requests import example_tests
+    from securecoderl_edge.generation.inputs import example_tests
     from securecoderl_edge.languages.language import LANGUAGE_NAMES
     from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
     from securecoderl_edge.runtimes.protocol import SamplingSettings

@@ -278,7 +278,7 @@ def make_requests(folder: Path) -> list[Path]:
 def read_requests(folder: Path) -> None:
     from securecoderl_edge.serving.faults import Fault
     from securecoderl_edge.serving.requests import Bounds, parse, read_body
-    from securecoderl_edge.serving.scoring import parse_batch
+    from securecoderl_edge.serving.score_service import parse_batch
 
     bounds = Bounds("m", max_tokens=64, max_samples=8, default_tokens=16, is_chat_model=True)
     for path in folder.iterdir():

@@ -32,8 +32,8 @@ from securecoderl_edge.sandbox.inside.messages import receive, send
 from securecoderl_edge.sandbox.jobs import BoxLost, SandboxJob, WorkerLost
 from securecoderl_edge.scoring.explain import explain
 from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.scoring.score_files import read_scores, read_submissions
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.scoring.submissions import read_scores, read_submissions
 from securecoderl_edge.text import escape_controls
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=1, memory_mib=256)

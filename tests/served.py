@@ -16,9 +16,9 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.scoring import ScoreService
+from securecoderl_edge.serving.score_service import ScoreService
+from securecoderl_edge.serving.serve_settings import ServeSettings
 from securecoderl_edge.serving.server import ServedModel, Server, listen
-from securecoderl_edge.serving.settings import ServeSettings
 
 KEY = "a key of the tests".replace(" ", "-")
 CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/score"

@@ -10,6 +10,7 @@ from places import ROOT
 
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.train_eval_split import find_leaks
+from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.files import read_json
 
 
@@ -23,9 +24,8 @@ def test_the_five_prompts_can_be_solved_and_are_in_no_benchmark(benchmarks: None
 
     problems = load_problems(str(five_prompts.PROMPTS))
     assert len(problems) == 5
-    assert all(
-        score.passes_all_tests for score in scorer.score_all([(each, each.solutions[0], 0) for each in problems])
-    )
+    scores = scorer.score_all(Submission(each, each.solutions[0]) for each in problems)
+    assert all(score.passes_all_tests for score in scores)
     for benchmark in ("mbpp:all", "humaneval"):
         assert find_leaks(load_problems(benchmark), problems) == []
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, batches, evaluate
+from securecoderl_edge.evaluation.evaluate import (
+    BATCH,
+    Evaluation,
+    EvaluationPlan,
+    EvaluationProgress,
+    batches,
+    evaluate,
+)
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.summary import EvaluationSummary
@@ -23,6 +30,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
+from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runs import Budget
 from securecoderl_edge.runtimes.opening import RuntimeSettings, opened, precision_of
 from securecoderl_edge.runtimes.placement import Placement, choose_placement
@@ -77,6 +85,23 @@ class BenchSettings(RuntimeSettings, SamplingSettings):
     )
     shard: str | None = shard_setting("Evaluate only part I of N, for N machines; needs --out. Join them with --merge.")
     device: str = device_setting("cpu")
+
+    def plan(self, format: PromptFormat) -> EvaluationPlan:
+        """What is asked of a model in this prompt format."""
+        return EvaluationPlan(
+            self.samples,
+            self.sampling(),
+            format,
+            self.max_prompt_tokens,
+            self.extract or "auto",
+            self.batch_size,
+            shard_of(self.shard),
+        )
+
+    @property
+    def batch_size(self) -> int:
+        """Completions requested from the runtime at once."""
+        return max(BATCH, self.parallel or 0)
 
 
 @dataclass(frozen=True)
@@ -165,7 +190,7 @@ def bench_batches(settings: BenchSettings, problems: Sequence[Problem]) -> dict[
     Raises:
         UsageError: a wrong shard, or more shards than batches.
     """
-    return batches(problems, settings.samples, batch_size(settings), shard_of(settings.shard))
+    return batches(problems, settings.samples, settings.batch_size, shard_of(settings.shard))
 
 
 def with_budgets(
@@ -256,33 +281,15 @@ def measure(
         opened_log(out, spec, settings, placement, time_factor) as log,
         opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel) as (runtime, format),
     ):
-        evaluation = evaluate(
-            runtime,
-            problems,
-            scorer,
-            settings.samples,
-            settings.sampling(),
-            on_progress,
-            label=spec.label,
-            file_bytes=spec.file_bytes(),
-            log=log,
-            batch=batch_size(settings),
-            format=format,
-            max_prompt_tokens=settings.max_prompt_tokens,
-            extract=settings.extract or "auto",
-            shard=shard_of(settings.shard),
-        )
+        evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress)
     return replace(
         evaluation,
+        label=spec.label,
+        file_bytes=spec.file_bytes(),
         bits_per_weight=spec.bits_per_weight(),
         log=log.folder if log is not None else None,
         device=placement.device,
     )
-
-
-def batch_size(settings: BenchSettings) -> int:
-    """Completions requested from the runtime at once."""
-    return max(BATCH, settings.parallel or 0)
 
 
 def opened_log(

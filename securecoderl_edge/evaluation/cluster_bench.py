@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.bench import BenchSettings, batch_size, bench_batches, opened_log, with_budgets
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, opened_log, with_budgets
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
@@ -104,18 +104,8 @@ def model_of_node(node: dict[str, Any], cores: int) -> Iterator[Run]:
     ):
 
         def evaluated(job: dict[str, Any]) -> dict[str, Any]:
-            evaluation = evaluate(
-                runtime,
-                [problem_from_record(each, sys.maxsize) for each in job["problems"]],
-                scorer,
-                settings.samples,
-                settings.sampling(),
-                batch=batch_size(settings),
-                format=format,
-                max_prompt_tokens=settings.max_prompt_tokens,
-                extract=settings.extract or "auto",
-                first=job["first"],
-            )
+            problems = [problem_from_record(each, sys.maxsize) for each in job["problems"]]
+            evaluation = evaluate(runtime, problems, scorer, replace(settings.plan(format), first=job["first"]))
             usage = asdict(evaluation.usage)
             return {"rows": list(evaluation.rows), "usage": usage, "prompt_style": evaluation.prompt_style}
 

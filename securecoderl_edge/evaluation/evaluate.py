@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
 from securecoderl_edge.scoring.metrics import Row
-from securecoderl_edge.scoring.scorer import Item
+from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
@@ -62,53 +62,59 @@ class Evaluation:
         return replace(found, device=self.device)
 
 
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """What is asked of a model.
+
+    Attributes:
+        samples: programs for each problem.
+        sampling: each batch gets a seed derived from its seed, so that problems do not share random numbers.
+        format: the prompt format.
+        max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
+        extract: with ``raw`` the whole text is the program, and decoding does not stop at the end of one.
+        batch: completions requested from the runtime at once.
+        shard: evaluate only its `batches`.
+        first: the position of the first problem, of a batch of a larger evaluation.
+    """
+
+    samples: int = 1
+    sampling: Sampling = field(default_factory=Sampling)
+    format: PromptFormat = OURS
+    max_prompt_tokens: int | None = None
+    extract: str = "auto"
+    batch: int = BATCH
+    shard: Shard = WHOLE
+    first: int = 0
+
+
 def evaluate(
     runtime: Runtime,
     problems: Sequence[Problem],
     scorer: Scorer,
-    samples: int = 1,
-    sampling: Sampling | None = None,
-    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
-    *,
-    label: str = "",
-    file_bytes: int | None = None,
+    plan: EvaluationPlan = EvaluationPlan(),
     log: EvaluationLog | None = None,
-    batch: int = BATCH,
-    format: PromptFormat = OURS,
-    max_prompt_tokens: int | None = None,
-    extract: str = "auto",
-    shard: Shard = WHOLE,
-    first: int = 0,
+    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
 ) -> Evaluation:
-    """Generate ``samples`` programs for each problem and score them.
+    """Generate programs for each problem and score them.
 
     A batch is decoded, then scored: programs that run during decoding would distort its speed. With a ``log``, rows are
     written as they are made, and existing rows are reused.
 
-    Args:
-        sampling: each batch gets a seed derived from its seed, so that problems do not share random numbers.
-        label: the model's name in the result; by default the runtime's.
-        batch: completions requested from the runtime at once.
-        format: the prompt format.
-        max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
-        extract: with ``raw`` the whole text is the program, and decoding does not stop at the end of one.
-        shard: evaluate only its `batches`.
-        first: the position of the first problem, of a batch of a larger evaluation.
-
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
     """
-    sampling = sampling or Sampling()
+    samples, sampling, format, extract = plan.samples, plan.sampling, plan.format, plan.extract
+    max_prompt_tokens = plan.max_prompt_tokens
     room = runtime.context - sampling.max_tokens
     room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
-    chunks = batches(problems, samples, batch, shard)
+    chunks = batches(problems, samples, plan.batch, plan.shard)
     collected = Collected(list(chunks.values()), samples, log, on_progress)
     total = before = runtime.usage()
     try:
         for start, chunk in chunks.items():
             if collected.has_all(chunk):
                 continue
-            seed = batch_seed(sampling.seed, first + start)
+            seed = batch_seed(sampling.seed, plan.first + start)
             shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
             facts = [prompt_facts(problem, format, extract) for problem in shown]
             answers = runtime.generate(
@@ -124,16 +130,14 @@ def evaluate(
                 for sample, completion in enumerate(completions):
                     program = extract_program(completion.text, about)
                     generation = {**_generation(completion), "prompt_cut": as_shown is not problem}
-                    collected.score(scorer, Item(problem, program, sample, extract), generation)
+                    collected.score(scorer, Submission(problem, program, sample, extract), generation)
             collected.collect()
     except BaseException:
         # Keep finished rows, whatever interrupted the evaluation.
         collected.collect(only_finished=True)
         raise
     usage = log.usage() if log is not None else runtime.usage() - total
-    return Evaluation(
-        label or runtime.name, collected.in_order(), usage, file_bytes, format.style, reused=collected.reused
-    )
+    return Evaluation(runtime.name, collected.in_order(), usage, prompt_style=format.style, reused=collected.reused)
 
 
 def batches(
@@ -196,16 +200,17 @@ class Collected:
         """Whether no sample of these problems is missing."""
         return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
-    def score(self, scorer: Scorer, item: Item, generation: Row) -> None:
+    def score(self, scorer: Scorer, submission: Submission, generation: Row) -> None:
         """Send a program to the sandbox, unless its row exists.
 
         Args:
             generation: the fields of its row that are not of the score.
         """
-        if (item.problem.id, item.sample) in self._rows:
+        if (submission.problem.id, submission.sample) in self._rows:
             return
-        generation = {**generation, "batch_hash": self._digests[item.problem.id]}
-        self._pending.append((generation, scorer.score_async(item.problem, item.program, item.sample, item.extract)))
+        generation = {**generation, "batch_hash": self._digests[submission.problem.id]}
+        future = scorer.score_async(submission.problem, submission.program, submission.sample, submission.extract)
+        self._pending.append((generation, future))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take, and log, rows that another process made."""

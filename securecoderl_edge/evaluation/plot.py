@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.evaluation.summary import EvaluationSummary
-from securecoderl_edge.scoring.statistics import Interval
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.system.files import temporary_beside
 from securecoderl_edge.text import printable
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.scoring.statistics import Z_95, Interval, wilson_interval
+from securecoderl_edge.scoring.intervals import Z_95, Interval, wilson_interval
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,4 +1,4 @@
-"""Shards: the parts of an evaluation or a study that several machines compute, each without knowing of the others."""
+"""Work for several machines: an engine, or shards, which are parts that know nothing of each other."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 
 T = TypeVar("T")
+ENGINE_HELP = "Machines to use: local, ray (the cluster of this machine) or ray://HOST:PORT."
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,10 @@ def shard_of(text: str | None) -> Shard:
 def shard_setting(help: str) -> Any:
     """The setting for a shard."""
     return setting(None, help, metavar="I/N")
+
+
+def engine_setting() -> Any:
+    """The setting for the machines that do the work."""
+    from securecoderl_edge.system.cluster import LOCAL
+
+    return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")

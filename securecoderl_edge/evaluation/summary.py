@@ -12,6 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.scoring.intervals import (
+    Interval,
+    bootstrap_mean,
+    pass_at_k,
+    percentile,
+    rate_interval,
+    share_interval,
+)
 from securecoderl_edge.scoring.metrics import (
     EVERY_METRIC,
     Row,
@@ -21,14 +29,6 @@ from securecoderl_edge.scoring.metrics import (
     values_of,
 )
 from securecoderl_edge.scoring.reward import STAGE_NAMES
-from securecoderl_edge.scoring.statistics import (
-    Interval,
-    bootstrap_mean,
-    pass_at_k,
-    percentile,
-    rate_interval,
-    share_interval,
-)
 
 _PASS_AT = (1, 5, 10, 100)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.summary import EvaluationSummary, Percentiles
+from securecoderl_edge.scoring.intervals import Interval, mcnemar_exact, paired_difference
 from securecoderl_edge.scoring.metrics import EVERY_METRIC, METRICS, SECURITY_METRICS, Metric, by_problem, values_of
-from securecoderl_edge.scoring.statistics import Interval, mcnemar_exact, paired_difference
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"

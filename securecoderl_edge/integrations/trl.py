@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from securecoderl_edge.integrations.reward import Completion, ProblemReward
+from securecoderl_edge.integrations.problem_reward import ProblemReward, TrainerCompletion
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,11 @@ class Reward(ProblemReward):
         return [{"prompt": prompt, "problem_id": name} for name, prompt in self.prompts().items()]
 
     def __call__(
-        self, prompts: Sequence[Any], completions: Sequence[Completion], problem_id: Sequence[str], **columns: Any
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[TrainerCompletion],
+        problem_id: Sequence[str],
+        **columns: Any,
     ) -> list[float]:
         """One reward per completion.
 

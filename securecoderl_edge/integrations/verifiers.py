@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import verifiers.v1 as vf
 
-from securecoderl_edge.integrations.reward import ProblemReward
+from securecoderl_edge.integrations.problem_reward import ProblemReward
 
 __all__ = ["ProblemTaskset"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.integrations.reward import ProblemReward
+from securecoderl_edge.integrations.problem_reward import ProblemReward
 
 
 def rows(problems: str) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.scoring.score import score_from_record
-from securecoderl_edge.scoring.scorer import Item, Scored, Scorer
+from securecoderl_edge.scoring.scorer import Scored, Scorer, Submission
 from securecoderl_edge.system.cluster import Run, Work, is_ray, map_on_cluster
 
 # About a second of a core: long against the time of a message, short against that of a lost worker.
@@ -53,7 +53,7 @@ class ClusterScorer(Scorer):
         own = {"workers": self._workers_of_node, "analyzers": self._analyzers}
         return self.switches("") | own | {"versions": self.analyzers_of(C.name)}
 
-    def in_batches(self, items: Iterable[Item]) -> Iterator[list[Scored]]:
+    def in_batches(self, items: Iterable[Submission]) -> Iterator[list[Scored]]:
         """As `Scorer.in_batches`.
 
         Raises:
@@ -78,7 +78,7 @@ def scorer_of_node(settings: dict[str, Any], cores: int) -> Iterator[Run]:
     with Scorer(workers, limits, **{name: settings[name] for name in names}) as scorer:
 
         def run(jobs: list[dict[str, Any]]) -> list[Any]:
-            items = [Item(**job | {"problem": problem_from_record(job["problem"], sys.maxsize)}) for job in jobs]
+            items = [Submission(**job | {"problem": problem_from_record(job["problem"], sys.maxsize)}) for job in jobs]
             has_c = any(item.problem.language == C.name for item in items)
             if has_c and scorer.analyzers_of(C.name) != settings["versions"]:
                 reason = "the static analyzers for C differ between nodes"
@@ -88,12 +88,12 @@ def scorer_of_node(settings: dict[str, Any], cores: int) -> Iterator[Run]:
         yield run
 
 
-def _job(item: Item) -> dict[str, Any]:
+def _job(item: Submission) -> dict[str, Any]:
     # A program never sees reference solutions, but the hash of its problem covers them.
     return vars(item) | {"problem": problem_to_record(item.problem)}
 
 
-def _scored(item: Item, answer: Any) -> Scored:
+def _scored(item: Submission, answer: Any) -> Scored:
     score, slowest = score_from_record(answer[0]), float(answer[1])
     if (score.id, score.sample, score.problem_hash) != (item.problem.id, item.sample, problem_digest(item.problem)):
         raise ValueError("the score of another program")

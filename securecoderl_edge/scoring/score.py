@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from securecoderl_edge.languages.targets import footprint_of
 from securecoderl_edge.sandbox.security import Finding, Scan
@@ -25,11 +26,6 @@ from securecoderl_edge.scoring.reward import (
     stage,
 )
 from securecoderl_edge.scoring.signs import SIGNS
-
-_COUNTS = ("sample", "stage", "passed", "total", "security_total")
-_NUMBERS = ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds")
-_TEXTS = ("id", "program", "extract", "credit_rule", "security", "severity_scale", "sandbox", "problem_hash")
-_LISTS = ("findings", "signs", "verdicts", "security_verdicts")
 
 
 @dataclass(frozen=True)
@@ -118,40 +114,51 @@ class Score:
         return record
 
 
-def make_score(
-    id: str,
-    sample: int,
-    program: str,
-    outcomes: Sequence[Outcome] | None,
-    total: int,
-    scan: Scan,
-    *,
-    rule: CreditRule = "any",
-    scale: SeverityScale = "bandit",
-    security: SecurityRule = "both",
-    security_verdicts: tuple[SecurityVerdict, ...] = (),
-    security_total: int = 0,
-    constant_passes: int = 0,
-    seconds: float = 0.0,
-    **facts: Any,
-) -> Score:
-    """Build a `Score`; ``outcomes`` is None if the text does not parse, and then there is nothing to scan.
+@dataclass(frozen=True)
+class RewardRules:
+    """The rules that R depends on; `reward` and `severity` define them."""
 
-    Args:
+    credit: CreditRule = "any"
+    security: SecurityRule = "both"
+    severity_scale: SeverityScale = "bandit"
+
+
+@dataclass(frozen=True)
+class CheckedProgram:
+    """A program that was tested and scanned: all that its reward is computed from.
+
+    Attributes:
+        id, sample: the problem, and the number among its programs.
+        outcomes: one per test; None if the text does not parse, and then there is nothing to scan.
+        total: number of tests. security_total: of security tests.
+        security_verdicts: of security tests, if they ran.
         constant_passes: of a problem with security tests, see `beyond_constant`.
-        facts: other fields of `Score`, such as ``limits``.
     """
+
+    id: str
+    sample: int
+    program: str
+    outcomes: Sequence[Outcome] | None
+    total: int
+    scan: Scan
+    security_verdicts: tuple[SecurityVerdict, ...] = ()
+    security_total: int = 0
+    constant_passes: int = 0
+
+
+def make_score(checked: CheckedProgram, rules: RewardRules = RewardRules()) -> Score:
+    """Compute R of a program, and its parts; the other fields of the `Score` have their defaults."""
+    outcomes, total = checked.outcomes, checked.total
     passed = sum(each.verdict == "pass" for each in outcomes or ())
-    danger = 0.0 if outcomes is None else severity(scan, scale)
-    # Security tests do not run on text that does not parse. It closes no weakness, or it would earn more than a try.
-    secured = _secured(security_verdicts, scale) if security_verdicts else 0.0 if security_total else None
-    r_func = functional_reward(outcomes, rule)
-    r_sec = security_reward(danger, secured, beyond_constant(passed, total, constant_passes), security)
+    danger = 0.0 if outcomes is None else severity(checked.scan, rules.severity_scale)
+    solved = beyond_constant(passed, total, checked.constant_passes)
+    r_func = functional_reward(outcomes, rules.credit)
+    r_sec = security_reward(danger, _secured(checked, rules.severity_scale), solved, rules.security)
     paper = combine(r_func, r_sec)
     return Score(
-        id=id,
-        sample=sample,
-        stage=stage(outcomes, rule),
+        id=checked.id,
+        sample=checked.sample,
+        stage=stage(outcomes, rules.credit),
         passed=passed,
         total=total,
         r_func=r_func,
@@ -161,23 +168,27 @@ def make_score(
         reward_paper=paper,
         r_tests=passed / total,
         verdicts=tuple(each.verdict for each in outcomes or ()),
-        findings=() if outcomes is None else scan.serious,
-        program=program,
-        seconds=seconds,
-        credit_rule=rule,
-        security=security,
-        severity_scale=scale,
-        security_verdicts=security_verdicts,
-        security_total=security_total,
-        **facts,
+        findings=() if outcomes is None else checked.scan.serious,
+        program=checked.program,
+        seconds=0.0,
+        credit_rule=rules.credit,
+        security=rules.security,
+        severity_scale=rules.severity_scale,
+        security_verdicts=checked.security_verdicts,
+        security_total=checked.security_total,
     )
 
 
-def _secured(verdicts: Sequence[SecurityVerdict], scale: SeverityScale) -> float:
+def _secured(checked: CheckedProgram, scale: SeverityScale) -> float | None:
     """The part of the weaknesses of which no security test failed, weighted as their findings would be.
 
-    Not the part of the tests: one attack that succeeds is enough, and several are often variants of it.
+    Not the part of the tests: one attack that succeeds is enough, and several are often variants of it. None if the
+    problem has no security tests.
     """
+    verdicts = checked.security_verdicts
+    if not verdicts:
+        # They do not run on text that does not parse. It closes no weakness, or it would earn more than a try.
+        return 0.0 if checked.security_total else None
     weights = {each.cwe: weight_of_weakness(each.cwe, scale) for each in verdicts}
     failed = {each.cwe for each in verdicts if each.verdict != "pass"}
     return sum(weight for cwe, weight in weights.items() if cwe not in failed) / sum(weights.values())
@@ -194,53 +205,50 @@ def score_from_record(value: object) -> Score:
     Raises:
         ValueError: not a score.
     """
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    fields = {field.name: value[field.name] for field in dataclasses.fields(Score) if field.name in value}
-    _check(fields, _TEXTS, lambda value: isinstance(value, str))
-    _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)
-    _check(fields, _NUMBERS, is_amount)
-    _check(fields, ("limits",), lambda value: isinstance(value, dict) and all(map(is_amount, value.values())))
-    _check(fields, ("analyzers",), lambda value: isinstance(value, dict) and {*map(type, value.values())} <= {str})
-    _check(fields, _LISTS, lambda value: isinstance(value, (list, tuple)))
-    fields |= {name: tuple(fields[name]) for name in ("signs", "verdicts") if name in fields}
-    try:
-        fields["findings"] = tuple(map(_finding, fields["findings"]))
-        fields["security_verdicts"] = tuple(map(_security_verdict, fields.get("security_verdicts", ())))
-        if fields.get("footprint"):
-            footprint_of(fields["footprint"])
-        score = Score(**fields)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a field is missing: {error}") from None
+    score: Score = _from_json(value, Score)
+    if score.footprint:
+        footprint_of(score.footprint)
     if not (0 < score.total >= score.passed and score.stage < len(STAGE_NAMES)):
         raise ValueError("inconsistent counts")
-    words = (*score.verdicts, *(each.verdict for each in score.security_verdicts))
-    if not all(word in get_args(Verdict) for word in words) or not all(word in SIGNS for word in score.signs):
-        raise ValueError("unknown verdict or sign")
+    if not set(score.signs) <= set(SIGNS):
+        raise ValueError("unknown sign")
     return score
 
 
-def _check(fields: dict[str, Any], names: tuple[str, ...], is_right: Callable[[Any], bool]) -> None:
-    wrong = [name for name in names if name in fields and not is_right(fields[name])]
-    if wrong:
-        raise ValueError(f"invalid {wrong[0]}")
+def _from_json(value: Any, kind: Any, name: str = "") -> Any:
+    """A decoded JSON value as an object of a type; numbers are finite and at least 0.
+
+    Args:
+        name: of the field that it is the value of.
+
+    Raises:
+        ValueError: it is of another type, or a field is missing.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any or (kind is str and isinstance(value, str)) or (kind is float and is_amount(value)):
+        return value
+    if (kind is int and type(value) is int and value >= 0) or (origin is Literal and value in parts):
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_from_json(each, parts[0], name) for each in value)
+    if origin is Mapping and isinstance(value, dict):
+        return {key: _from_json(each, parts[1], name) for key, each in value.items()}
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        prefix, kinds = f"{name}." if name else "", _kinds_of(kind)
+        found = {each: _from_json(value[each], kinds[each], prefix + each) for each in kinds if each in value}
+        try:
+            return kind(**found)
+        except TypeError as error:
+            raise ValueError(f"a field is missing: {error}") from None
+    raise ValueError(f"invalid {name}" if name else "not a JSON object")
+
+
+@cache
+def _kinds_of(schema: type) -> dict[str, Any]:
+    """The types of a dataclass's fields by name."""
+    return get_type_hints(schema)
 
 
 def is_amount(value: object) -> bool:
     """Whether a JSON value is a finite number of at least 0."""
     return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
-
-
-def _security_verdict(record: Any) -> SecurityVerdict:
-    if not isinstance(record, dict) or type(record.get("cwe")) is not int or not isinstance(record.get("name"), str):
-        raise ValueError("invalid security verdict")
-    return SecurityVerdict(**record)
-
-
-def _finding(record: Any) -> Finding:
-    if not isinstance(record, dict) or {type(record.get(name)) for name in ("cwe", "line")} != {int}:
-        raise ValueError("invalid finding")
-    finding = Finding(**record)
-    if not all(isinstance(text, str) for text in (finding.test_id, finding.severity, finding.confidence)):
-        raise ValueError("invalid finding")
-    return finding

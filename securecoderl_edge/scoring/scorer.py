@@ -22,7 +22,8 @@ from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
-from securecoderl_edge.scoring.calls import call_of, judge
+from securecoderl_edge.scoring.call_outcomes import call_of, judge
+from securecoderl_edge.scoring.on_target import on_target
 from securecoderl_edge.scoring.reward import (
     CREDIT_RULES,
     SECURITY_RULES,
@@ -32,9 +33,8 @@ from securecoderl_edge.scoring.reward import (
     outcome,
     outcome_without,
 )
-from securecoderl_edge.scoring.score import Score, SecurityVerdict, make_score
+from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
-from securecoderl_edge.scoring.targets import on_target
 from securecoderl_edge.system.processes import result_of
 
 # Programs handed to the threads at once: enough to keep all busy, few enough that an interruption loses little.
@@ -42,13 +42,18 @@ _BATCH = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Item:
-    """A program to score; the fields are those of `Scorer.score`."""
+class Submission:
+    """A program to score, or the text of a completion that is no program; the fields are those of `Scorer.score`."""
 
     problem: Problem
     program: str
     sample: int = 0
     extract: str = "raw"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its identity in files."""
+        return self.problem.id, self.sample
 
 
 Scored = tuple[Score, float]  # with the CPU seconds of the slowest test
@@ -79,18 +84,18 @@ class Scorer:
         security: str = "both",
         analyzers: str = "auto",
     ) -> None:
-        if credit_rule not in CREDIT_RULES:
-            raise ValueError(f"credit_rule must be one of {', '.join(CREDIT_RULES)}, not {credit_rule!r}")
-        if severity_scale not in SEVERITY_SCALES:
-            raise ValueError(f"severity_scale must be one of {', '.join(SEVERITY_SCALES)}, not {severity_scale!r}")
-        if security not in SECURITY_RULES:
-            raise ValueError(f"security must be one of {', '.join(SECURITY_RULES)}, not {security!r}")
-        if analyzers not in ANALYZER_CHOICES:
-            raise ValueError(f"analyzers must be one of {', '.join(ANALYZER_CHOICES)}, not {analyzers!r}")
+        for name, word, choices in (
+            ("credit_rule", credit_rule, CREDIT_RULES),
+            ("severity_scale", severity_scale, SEVERITY_SCALES),
+            ("security", security, SECURITY_RULES),
+            ("analyzers", analyzers, ANALYZER_CHOICES),
+        ):
+            if word not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, not {word!r}")
         self._analyzers = cast(AnalyzerChoice, analyzers)
-        self.credit_rule = cast(CreditRule, credit_rule)
-        self.security = cast(SecurityRule, security)
-        self.severity_scale = cast(SeverityScale, severity_scale)
+        self.rules = RewardRules(
+            cast(CreditRule, credit_rule), cast(SecurityRule, security), cast(SeverityScale, severity_scale)
+        )
         self._time_factor = time_factor
         self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox, analyzers == "auto")
         self._scanner = SecurityScanner()
@@ -123,9 +128,9 @@ class Scorer:
         """The settings in every `Score`; scores with different settings must not be mixed."""
         return {
             "extract": extract,
-            "credit_rule": self.credit_rule,
-            "security": self.security,
-            "severity_scale": self.severity_scale,
+            "credit_rule": self.rules.credit,
+            "security": self.rules.security,
+            "severity_scale": self.rules.severity_scale,
             "sandbox": self._pool.level,
             "limits": dataclasses.asdict(self.limits),
         }
@@ -156,19 +161,19 @@ class Scorer:
         if problem.target and run.parses:
             limits = self.limits_of(problem)
             run, outcomes = on_target(self._pool, problem, program, run, outcomes, limits, self._is_cancelled)
-        score = make_score(
+        checked = CheckedProgram(
             problem.id,
             sample,
             program,
             outcomes if run.parses else None,
             problem.test_count,
             scan,
-            rule=self.credit_rule,
-            scale=self.severity_scale,
-            security=self.security,
-            security_verdicts=_security_verdicts(problem, security_outcomes) if run.parses else (),
-            security_total=len(problem.security_tests),
-            constant_passes=constant_passes(problem) if problem.security_tests else 0,
+            _security_verdicts(problem, security_outcomes) if run.parses else (),
+            len(problem.security_tests),
+            constant_passes(problem) if problem.security_tests else 0,
+        )
+        score = dataclasses.replace(
+            make_score(checked, self.rules),
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,
             sandbox=self._pool.level,
@@ -188,23 +193,20 @@ class Scorer:
         """`inspect`, started; returns at once."""
         return self._threads.submit(self.inspect, problem, program)
 
-    def in_batches(self, items: Iterable[Item]) -> Iterator[list[Scored]]:
-        """Score items as they come, in their order, a batch at a time."""
-        left = iter(items)
+    def in_batches(self, submissions: Iterable[Submission]) -> Iterator[list[Scored]]:
+        """Score submissions as they come, in their order, a batch at a time."""
+        left = iter(submissions)
         while batch := list(islice(left, _BATCH)):
-            futures = [self._threads.submit(self._timed, item) for item in batch]
+            futures = [self._threads.submit(self._timed, each) for each in batch]
             yield list(map(result_of, futures))
 
-    def _timed(self, item: Item) -> Scored:
-        score, run = self.inspect(item.problem, item.program, item.sample, item.extract)
+    def _timed(self, submission: Submission) -> Scored:
+        score, run = self.inspect(submission.problem, submission.program, submission.sample, submission.extract)
         return score, max((execution.cpu_seconds for execution in run.executions), default=0.0)
 
-    def score_all(self, items: Sequence[tuple[Problem, str, int]], extract: str = "raw") -> list[Score]:
-        """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items.
-
-        A failure cancels the scores that have not begun.
-        """
-        futures = [self.score_async(*item, extract) for item in items]
+    def score_all(self, submissions: Iterable[Submission]) -> list[Score]:
+        """Score in parallel; results are in the order given. A failure cancels the scores that have not begun."""
+        futures = [self.score_async(each.problem, each.program, each.sample, each.extract) for each in submissions]
         try:
             return list(map(result_of, futures))
         finally:

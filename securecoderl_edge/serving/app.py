@@ -18,15 +18,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, ModelFailed
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.guard import Guard
-from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import parse, read_body
 from securecoderl_edge.serving.responses import Responder, event, model, models
-from securecoderl_edge.serving.scoring import ScoreService, parse_batch
-from securecoderl_edge.serving.service import Call, Service
-from securecoderl_edge.serving.settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
+from securecoderl_edge.serving.score_service import ScoreService, parse_batch
+from securecoderl_edge.serving.serve_settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
+from securecoderl_edge.serving.service import RunningRequest, Service
 
 T = TypeVar("T")
 
@@ -173,7 +173,7 @@ class App:
             raise fault from None
 
     async def _chunks(
-        self, call: Call, responder: Responder, deadline: float, count: Callable[[int], None]
+        self, call: RunningRequest, responder: Responder, deadline: float, count: Callable[[int], None]
     ) -> AsyncIterator[bytes]:
         """A streamed answer; an error after its beginning is an event, too."""
         status = _LEFT
@@ -235,7 +235,7 @@ class App:
 class _Stream(StreamingResponse):
     """Server-sent events of a call, which is cancelled when the client has left or is too slow."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], call: Call, deadline: float) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], call: RunningRequest, deadline: float) -> None:
         super().__init__(chunks, media_type="text/event-stream")
         self._call, self._deadline = call, deadline
 

@@ -1,6 +1,7 @@
 """The queue and the thread that decodes: samples of all requests share one batch, and join it as soon as rows are free.
 
-A request's thread submits a `Job` and reads its events, see `client`. Only the engine's thread touches the model.
+A request's thread submits an `EngineJob` and reads its events, see `Client`. Only the engine's thread touches the
+model.
 """
 
 from __future__ import annotations
@@ -9,13 +10,20 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import PromptFacts
-from securecoderl_edge.runtimes.protocol import DecodingProgress, DecodingTask, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import (
+    Completion,
+    DecodingProgress,
+    DecodingTask,
+    OnToken,
+    Runtime,
+    Sampling,
+)
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
 _CHARACTERS_PER_TOKEN = 32
@@ -33,7 +41,7 @@ class ModelFailed(SceError):
     """The model failed while it decoded this request, or for good."""
 
 
-class Job:
+class EngineJob:
     """Samples of one prompt.
 
     Attributes:
@@ -77,8 +85,8 @@ class Engine:
         self.failure: SceError | None = None
         self._changed = threading.Condition()
         self._questions: deque[tuple[str, Future[int]]] = deque()
-        self._jobs: deque[Job] = deque()  # with samples that have not begun
-        self._running: dict[int, tuple[Job, int]] = {}  # job and sample by the key of the task
+        self._jobs: deque[EngineJob] = deque()  # with samples that have not begun
+        self._running: dict[int, tuple[EngineJob, int]] = {}  # job and sample by the key of the task
         self._keys = itertools.count()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -110,7 +118,7 @@ class Engine:
             self._changed.notify()
         return answer.result()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: EngineJob) -> None:
         """Queue a job.
 
         Raises:
@@ -250,3 +258,64 @@ class Engine:
             job.events.put(error)
         for _, answer in questions:
             answer.set_exception(error)
+
+
+class Client:
+    """One request's part of the engine: a `protocol.Generator`, so `generation` serves requests unchanged."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._left = threading.Event()
+
+    @property
+    def context(self) -> int:
+        """See `protocol.Generator`."""
+        return self._engine.length
+
+    def count_tokens(self, prompt: str) -> int:
+        """See `protocol.Generator`."""
+        return self._engine.count_tokens(prompt)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        n: int,
+        sampling: Sampling,
+        on_token: OnToken | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
+    ) -> list[list[Completion]]:
+        """See `protocol.Generator`.
+
+        Raises:
+            Cancelled: after `cancel`, or if the server stops.
+            ModelFailed: the model failed.
+        """
+        jobs = [
+            EngineJob(prompt, n, sampling, facts[place] if facts else None, self.is_cancelled)
+            for place, prompt in enumerate(prompts)
+        ]
+        for job in jobs:
+            self._engine.submit(job)
+        return [self._completions(place, job, on_token) for place, job in enumerate(jobs)]
+
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._left.is_set()
+
+    def cancel(self) -> None:
+        """Give up: rows become free with the next step, and `generate` ends."""
+        self._left.set()
+        self._engine.wake()
+
+    def _completions(self, place: int, job: EngineJob, on_token: OnToken | None) -> list[Completion]:
+        found: dict[int, Completion] = {}
+        while len(found) < job.n:
+            event = job.events.get()
+            if isinstance(event, Exception):
+                raise event
+            sample, progress = event
+            if progress.text and on_token is not None:
+                on_token(place, sample, progress.text)
+            if progress.completion is not None:
+                found[sample] = progress.completion
+        return [found[sample] for sample in range(job.n)]

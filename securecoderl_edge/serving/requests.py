@@ -10,13 +10,13 @@ from typing import Any
 
 from securecoderl_edge.config import MAX_SEED
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.generation.requests import example_tests
+from securecoderl_edge.generation.inputs import example_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.faults import Fault, invalid
-from securecoderl_edge.serving.settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
+from securecoderl_edge.serving.serve_settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
 
 _LARGEST = 1e6
 _ROLES = ("system", "developer", "user", "assistant")
@@ -37,7 +37,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RequestLimits:
     """Limits and defaults of requests.
 
     Attributes:
@@ -102,7 +102,7 @@ def read_body(content: bytes) -> dict[str, Any]:
     return body
 
 
-def parse(body: Mapping[str, Any], bounds: Bounds, *, is_chat: bool) -> Wanted:
+def parse(body: Mapping[str, Any], bounds: RequestLimits, *, is_chat: bool) -> Wanted:
     """What a body of ``/v1/chat/completions``, or else of ``/v1/completions``, asks for.
 
     Raises:
@@ -147,7 +147,7 @@ def _check_names(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
         raise Fault(400, f"unknown field {name[:100]!r}; leave it out", param=name[:100], code="unknown_parameter")
 
 
-def _sampling(body: Mapping[str, Any], bounds: Bounds) -> Sampling:
+def _sampling(body: Mapping[str, Any], bounds: RequestLimits) -> Sampling:
     name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     usual = Sampling()
     try:

@@ -20,12 +20,12 @@ from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.app import App
 from securecoderl_edge.serving.connections import MOST_FILES, Connection
+from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Engine
-from securecoderl_edge.serving.metrics import Metrics
-from securecoderl_edge.serving.requests import Bounds
-from securecoderl_edge.serving.scoring import ScoreService
+from securecoderl_edge.serving.requests import RequestLimits
+from securecoderl_edge.serving.score_service import ScoreService
+from securecoderl_edge.serving.serve_settings import ServeSettings
 from securecoderl_edge.serving.service import Service
-from securecoderl_edge.serving.settings import ServeSettings
 from securecoderl_edge.system.processes import allow_files
 
 # Accepted at once, before they are counted.
@@ -143,7 +143,7 @@ class Server:
         self, model: ServedModel, settings: ServeSettings, metrics: Metrics, report: Callable[[str], None]
     ) -> Service:
         length = min(settings.context, model.runtime.context)
-        bounds = Bounds(
+        bounds = RequestLimits(
             model.name,
             min(settings.max_tokens, length - 1),
             settings.max_samples,

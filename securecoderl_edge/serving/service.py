@@ -11,17 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.generation.answers import Answer, Candidate, check
-from securecoderl_edge.generation.repair import answer_and_repair
+from securecoderl_edge.generation.answers import Answer, Candidate, answer_and_repair, check
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.client import Client
-from securecoderl_edge.serving.engine import Cancelled, Engine, Unfit
+from securecoderl_edge.serving.counters import Metrics
+from securecoderl_edge.serving.engine import Cancelled, Client, Engine, Unfit
 from securecoderl_edge.serving.faults import Fault, too_many
-from securecoderl_edge.serving.metrics import Metrics
-from securecoderl_edge.serving.requests import Bounds, Wanted
+from securecoderl_edge.serving.requests import RequestLimits, Wanted
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Result:
     completion_tokens: int
 
 
-class Call:
+class RunningRequest:
     """A request in progress; it belongs to the event loop that started it.
 
     Attributes:
@@ -104,7 +102,7 @@ class Service:
         engine: Engine,
         scorer: Scorer,
         format: PromptFormat,
-        bounds: Bounds,
+        bounds: RequestLimits,
         max_requests: int,
         metrics: Metrics,
     ) -> None:
@@ -113,11 +111,11 @@ class Service:
         self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="request")
         self._max_requests = max_requests
         self._lock = threading.Lock()
-        self._calls: set[Call] = set()
+        self._calls: set[RunningRequest] = set()
         self.running = 0
         self._languages = {PYTHON.name}  # whose programs can be run
 
-    def start(self, wanted: Wanted) -> Call:
+    def start(self, wanted: Wanted) -> RunningRequest:
         """Start a request, from the event loop.
 
         Raises:
@@ -130,7 +128,7 @@ class Service:
                 raise too_many(self.running)
             self.running += 1
         client = Client(self.engine)
-        call = Call(client)
+        call = RunningRequest(client)
         future = self._threads.submit(self._answer, wanted, client, call.tell if wanted.is_stream else None)
         self._calls.add(call)
         call.result.add_done_callback(lambda _: self._calls.discard(call))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runs import READINESS, Run
+from securecoderl_edge.scoring.intervals import Interval, pass_at_k, share_interval
 from securecoderl_edge.scoring.reward import STAGE_NAMES
-from securecoderl_edge.scoring.statistics import Interval, pass_at_k, share_interval
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 

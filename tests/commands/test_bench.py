@@ -72,7 +72,7 @@ def test_on_a_terminal_the_tables_fit_its_width(
     folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     terminal = Console(force_terminal=True, color_system=None, width=width, markup=False)
-    monkeypatch.setattr("securecoderl_edge.commands.tables.data", terminal)
+    monkeypatch.setattr("securecoderl_edge.commands.terminal_tables.data", terminal)
     code, out, _ = run("good.gguf", "copy.gguf", "--problems", "six.jsonl", "--compare")
     assert code == 0
     assert max(len(line) for line in out.splitlines()) <= width
@@ -267,7 +267,7 @@ def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Op
 
 def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: Opened) -> None:
     from securecoderl_edge.evaluation.summary import summarize
-    from securecoderl_edge.scoring.statistics import pass_at_k
+    from securecoderl_edge.scoring.intervals import pass_at_k
 
     rows = [
         {"id": str(n), "sample": sample, "stage": 4, "passed": int(sample < n), "total": 1, "reward": 1.0,

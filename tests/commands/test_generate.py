@@ -197,7 +197,9 @@ def test_the_runtime_is_closed(use: Use) -> None:
 def test_on_a_terminal_control_characters_are_shown_not_obeyed(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use("print('\x1b[2J')\n")
     assert "\x1b" in run(PROMPT)[1]
-    monkeypatch.setattr("securecoderl_edge.commands.generate.data", Console(force_terminal=True, color_system=None))
+    monkeypatch.setattr(
+        "securecoderl_edge.commands.generate_output.data", Console(force_terminal=True, color_system=None)
+    )
     out = run(PROMPT)[1]
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
@@ -208,7 +210,7 @@ def test_a_program_is_streamed_only_when_both_streams_are_terminals(use: Use, mo
     assert "print" not in run(PROMPT)[2]
     for name, is_stderr in (("data", False), ("talk", True)):
         terminal = Console(force_terminal=True, color_system=None, stderr=is_stderr)
-        monkeypatch.setattr(f"securecoderl_edge.commands.generate.{name}", terminal)
+        monkeypatch.setattr(f"securecoderl_edge.commands.generate_output.{name}", terminal)
     _, out, err = run(PROMPT)
     assert out.endswith(RIGHT)
     assert "print(int(input()))" not in out

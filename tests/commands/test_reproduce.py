@@ -9,7 +9,7 @@ import pytest
 from cli_runs import run_sce
 
 from securecoderl_edge.commands.options import flags_of
-from securecoderl_edge.commands.reproduce import Table3Config
+from securecoderl_edge.evaluation.study.table3 import Table3Settings
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 
@@ -94,9 +94,9 @@ def test_a_shard_trains_its_seeds_alone(folder: Path) -> None:
 
 def test_a_node_gets_the_flags_that_were_typed() -> None:
     typed = ["--splits", "eval,hard", "--seeds", "3", "--quant", "", "--quick"]
-    config = Table3Config(splits=("eval", "hard"), seeds=3, quant=(), quick=True)
+    config = Table3Settings(splits=("eval", "hard"), seeds=3, quant=(), quick=True)
     assert flags_of(config) == typed
-    assert flags_of(Table3Config()) == []
+    assert flags_of(Table3Settings()) == []
 
 
 def test_merging_trains_nothing_and_needs_results_of_the_study(folder: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_quick_study_runs_two_trainings_side_by_side_where_there_are_two_cores
     folder: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], cores: int, jobs: int
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("securecoderl_edge.commands.reproduce.cpu_count", lambda: cores)
+    monkeypatch.setattr("securecoderl_edge.evaluation.study.table3.cpu_count", lambda: cores)
     monkeypatch.setattr(
         "securecoderl_edge.evaluation.study.steps.run_study", lambda _study, jobs, *_: asked.append(jobs)
     )

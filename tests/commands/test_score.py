@@ -17,7 +17,7 @@ from places import ROOT
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.scoring.submissions import open_scores
+from securecoderl_edge.scoring.score_files import open_scores
 
 RIGHT = "print(int(input()) * 2)"
 FENCED = f"Here it is:\n```python\n{RIGHT}\n```\nDone."

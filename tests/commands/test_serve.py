@@ -22,7 +22,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
-from securecoderl_edge.serving.settings import KEY_VARIABLE, ServeSettings
+from securecoderl_edge.serving.serve_settings import KEY_VARIABLE, ServeSettings
 
 KEY = "0123456789abcdef"
 

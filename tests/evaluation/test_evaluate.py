@@ -11,7 +11,7 @@ import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationPlan, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.problem import Test
 from securecoderl_edge.runtimes.protocol import Sampling, batch_seed
@@ -62,13 +62,14 @@ def test_raw_extraction_scores_the_whole_text_and_lets_it_run_to_its_end(
     runtime = FakeRuntime(always(f"Here it is:\n```python\n{RIGHT}```\n"))
     ends, generate = [], runtime.generate
     monkeypatch.setattr(runtime, "generate", lambda *args, facts: ends.append(facts) or generate(*args, facts=facts))  # type: ignore[func-returns-value]
-    found = {each: evaluate(runtime, PROBLEMS[:1], scorer, extract=each).rows[0]["stage"] for each in ("auto", "raw")}
+    plans = {each: EvaluationPlan(extract=each) for each in ("auto", "raw")}
+    found = {each: evaluate(runtime, PROBLEMS[:1], scorer, plan).rows[0]["stage"] for each, plan in plans.items()}
     assert found == {"auto": 4, "raw": 0}
     assert [None in facts for facts in ends] == [False, True]
 
 
 def test_rows_come_in_the_order_of_problems_and_samples(scorer: Scorer) -> None:
-    rows = evaluate(FakeRuntime(), PROBLEMS[:3], scorer, samples=2).rows
+    rows = evaluate(FakeRuntime(), PROBLEMS[:3], scorer, EvaluationPlan(samples=2)).rows
     assert [(row["id"], row["sample"]) for row in rows] == [
         (f"p{number}", sample) for number in range(3) for sample in range(2)
     ]
@@ -86,7 +87,7 @@ def test_a_row_holds_the_score_and_how_the_program_was_made(scorer: Scorer) -> N
 
 def test_batches_hold_as_many_completions_as_asked_for_and_have_seeds_of_their_own(scorer: Scorer) -> None:
     runtime = FakeRuntime()
-    evaluate(runtime, PROBLEMS, scorer, 2, Sampling(seed=7), batch=10)
+    evaluate(runtime, PROBLEMS, scorer, EvaluationPlan(2, Sampling(seed=7), batch=10))
     assert [count for count, _ in runtime.calls] == [5, 5, 2]
     seeds = [sampling.seed for _, sampling in runtime.calls]
     assert seeds == [batch_seed(7, 0), batch_seed(7, 5), batch_seed(7, 10)]
@@ -94,13 +95,14 @@ def test_batches_hold_as_many_completions_as_asked_for_and_have_seeds_of_their_o
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others(scorer: Scorer) -> None:
-    first, same, other = (evaluate(FakeRuntime(), PROBLEMS, scorer, sampling=Sampling(seed=seed)) for seed in (1, 1, 2))
+    plans = (EvaluationPlan(sampling=Sampling(seed=seed)) for seed in (1, 1, 2))
+    first, same, other = (evaluate(FakeRuntime(), PROBLEMS, scorer, plan) for plan in plans)
     assert outcomes(first) == outcomes(same) != outcomes(other)
 
 
 def test_progress_ends_with_every_row(scorer: Scorer) -> None:
     seen: list[EvaluationProgress] = []
-    evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:5], scorer, 1, None, seen.append, batch=2)
+    evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:5], scorer, EvaluationPlan(batch=2), on_progress=seen.append)
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
     assert (seen[-1].total, seen[-1].reward, seen[-1].syntax_rate) == (5, 1.0, 1.0)
 
@@ -113,14 +115,14 @@ def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> N
 
 
 def test_an_interrupted_evaluation_resumes_where_it_stopped_with_the_same_rows(scorer: Scorer, tmp_path: Path) -> None:
-    whole = evaluate(FakeRuntime(), PROBLEMS, scorer, batch=4)
+    whole = evaluate(FakeRuntime(), PROBLEMS, scorer, EvaluationPlan(batch=4))
     log = open_log(tmp_path, "fake", SETTINGS)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(FakeRuntime(fail_at_call=2), PROBLEMS, scorer, batch=4, log=log)
+        evaluate(FakeRuntime(fail_at_call=2), PROBLEMS, scorer, EvaluationPlan(batch=4), log=log)
     kept = len(log.rows())
     assert 4 <= kept <= 8
     second = FakeRuntime()
-    continued = evaluate(second, PROBLEMS, scorer, batch=4, log=open_log(tmp_path, "fake", SETTINGS))
+    continued = evaluate(second, PROBLEMS, scorer, EvaluationPlan(batch=4), log=open_log(tmp_path, "fake", SETTINGS))
     assert sum(count for count, _ in second.calls) < 12
     assert outcomes(continued) == outcomes(whole)
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.evaluation.report.charts import CHARTS, SIGN_NAMES
-from securecoderl_edge.evaluation.report.history import read_history
 from securecoderl_edge.evaluation.report.page import render_report
+from securecoderl_edge.evaluation.report.run_history import read_history
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import SIGNS

@@ -16,7 +16,7 @@ from securecoderl_edge.evaluation.seeds import (
     rate_over_seeds,
     student_95,
 )
-from securecoderl_edge.scoring.statistics import paired_difference, rate_interval
+from securecoderl_edge.scoring.intervals import paired_difference, rate_interval
 
 
 def nested(table: object) -> Values:

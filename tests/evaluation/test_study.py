@@ -24,7 +24,7 @@ from securecoderl_edge.evaluation.study.arms import Measured, Split, Study
 from securecoderl_edge.evaluation.study.figures import STUDY_METRICS, Figures
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
 from securecoderl_edge.evaluation.study.steps import Chain, all_steps, chains, preparations, run_study
-from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
+from securecoderl_edge.evaluation.study.table3 import PRESETS, Table3Settings, table3
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.system.files import locked
@@ -96,6 +96,11 @@ def ran(folder: Path) -> list[str]:
 
 def attempts(study: Study) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (study.folder / STEPS).read_text().splitlines()]
+
+
+def planned(recipe: str, folder: Path, *overrides: str, **settings: Any) -> Study:
+    """A study of `table3` in a folder."""
+    return table3(Table3Settings(recipe, out=str(folder), **settings), overrides)
 
 
 def quietly(step: Step, seconds: float, done: int, total: int) -> None:
@@ -234,8 +239,8 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
 
     def keys(folder: str, variant: str = "sft") -> list[str]:
-        own = Split("own", "train.jsonl", "eval.jsonl")
-        study = table3("mine.toml", Path(folder), splits=(own,), variants=(variant,), seeds=1, quants=())
+        own = Table3Settings("mine.toml", "train.jsonl", "eval.jsonl", seeds=1, quant=())
+        study = table3(replace(own, out=folder, variants=(variant,)))
         return [RunLog(study.folder).key(step) for step in steps.all_steps(study, 1)]
 
     first = keys("runs/x")
@@ -262,8 +267,8 @@ def test_problems_for_training_are_not_evaluated_on(tmp_path: Path) -> None:
     problems = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", "2\n"),)) for n in range(4)]
     write_problems(tmp_path / "train.jsonl", problems)
     write_problems(tmp_path / "eval.jsonl", [replace(problems[2], id="other")])
-    own = Split("own", str(tmp_path / "train.jsonl"), str(tmp_path / "eval.jsonl"))
-    study = table3("starter", tmp_path / "runs", splits=(own,), seeds=1)
+    train, evaluation = str(tmp_path / "train.jsonl"), str(tmp_path / "eval.jsonl")
+    study = planned("starter", tmp_path / "runs", train=train, eval=evaluation, seeds=1)
     with pytest.raises(SceError, match=r"1 problems of .*eval.jsonl are in .*train.jsonl too \(first: other\)"):
         run_study(study, 1, quietly)
     assert not (tmp_path / "runs").exists()
@@ -291,7 +296,7 @@ def test_the_wall_time_counts_what_overlaps_once(tmp_path: Path) -> None:
 def test_all_commands_of_a_table_are_ones_that_sce_takes(recipe: str, tmp_path: Path) -> None:
     from securecoderl_edge.cli import sce
 
-    study, context = table3(recipe, tmp_path), click.Context(sce, **sce.context_settings)
+    study, context = planned(recipe, tmp_path), click.Context(sce, **sce.context_settings)
     for step in steps.all_steps(study, 2):
         program, name, *arguments = shlex.split(step.command)
         if program == "sce":
@@ -303,7 +308,7 @@ def test_all_commands_of_a_table_are_ones_that_sce_takes(recipe: str, tmp_path: 
 
 
 def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
-    study = table3("starter", Path("runs"))
+    study = planned("starter", Path("runs"))
     for arm in study.arms:
         steps_of = phase_steps(study.settings(arm, 42))
         updates = sum(count for phase, count in steps_of.items() if phase != "sft")
@@ -311,7 +316,7 @@ def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
 
 
 def test_the_papers_recipe_keeps_the_papers_updates() -> None:
-    study = table3("paper-v100", Path("runs"))
+    study = planned("paper-v100", Path("runs"))
     found = {arm.name: phase_steps(study.settings(arm, 42)) for arm in study.arms}
     assert found["eval-cont"] == {"sft": 600, "binary": 500, "partial": 500}
     assert found["eval-simple"]["binary"] == found["eval-fresh"]["partial"] == 500
@@ -319,16 +324,17 @@ def test_the_papers_recipe_keeps_the_papers_updates() -> None:
 
 
 def test_baselines_have_the_updates_of_one_ppo_variant_and_are_trained_by_default_with_the_starter_recipe() -> None:
-    paper = table3("paper-v100", Path("runs"), overrides=("binary.steps=70",), variants=("simple", "rft", "ssd"))
+    paper = planned("paper-v100", Path("runs"), "binary.steps=70", variants=("simple", "rft", "ssd"))
     assert [phase_steps(paper.settings(arm, 42)) for arm in paper.arms] == [
         {"sft": 600, phase: 70} for phase in ("binary", "rft", "ssd")
     ]
-    trained = {recipe: {arm.title for arm in table3(recipe, Path("runs")).arms} for recipe in ("starter", "paper-v100")}
+    studies = {recipe: planned(recipe, Path("runs")) for recipe in ("starter", "paper-v100")}
+    trained = {recipe: {arm.title for arm in study.arms} for recipe, study in studies.items()}
     assert trained["starter"] - trained["paper-v100"] == {"RFT", "SSD"}
 
 
 def test_smollm2_is_trained_on_clean_problems_and_evaluated_greedily_on_three_benchmarks() -> None:
-    study = table3("smollm2", Path("runs"))
+    study = planned("smollm2", Path("runs"))
     commands = [study.bench_command(study.arms[1], 42, split) for split in study.splits]
     evaluated = [words[words.index("--problems") + 1] for words in commands]
     assert evaluated == ["mbpp:test", "humaneval:test", "starter:eval"]
@@ -336,20 +342,20 @@ def test_smollm2_is_trained_on_clean_problems_and_evaluated_greedily_on_three_be
     assert {(words[words.index("--temperature") + 1], words[words.index("--samples") + 1]) for words in commands} == {
         ("0", "1")
     }
-    sampled = table3("smollm2", Path("runs"), samples=8)
+    sampled = planned("smollm2", Path("runs"), samples=8)
     assert "--temperature" not in sampled.bench_command(sampled.arms[1], 42, sampled.splits[0])
-    own = table3("smollm2", Path("runs"), splits=[Split("own", "train.jsonl", "eval.jsonl")])
+    own = planned("smollm2", Path("runs"), train="train.jsonl", eval="eval.jsonl")
     assert [split.name for split in own.splits] == ["own"]
 
 
 def test_a_quick_study_has_a_short_sft_in_every_recipe_unless_the_user_says_otherwise() -> None:
     for given, expected in (((), 10), (("sft.steps=12",), 12), (("sft.steps=3",), 3)):
-        study = table3("paper-exact", Path("runs"), is_quick=True, overrides=given)
+        study = planned("paper-exact", Path("runs"), *given, quick=True)
         assert {study.settings(arm, 42).sft.steps for arm in study.arms} == {expected}
 
 
 def test_the_papers_variants_are_trained_as_in_the_paper_and_evaluated_as_trained() -> None:
-    study = table3("paper-exact", Path("runs"), overrides=("ppo.max_tokens=300",), device="cpu", threads=3)
+    study = planned("paper-exact", Path("runs"), "ppo.max_tokens=300", device="cpu", threads=3)
     found = {arm.name: study.settings(arm, 42) for arm in study.arms}
     assert list(found) == ["eval-sft", "eval-simple", "eval-fresh", "eval-cont"]
     assert {(each.binary.steps, each.partial.steps) for each in found.values()} == {(500, 500)}
@@ -364,7 +370,7 @@ def test_the_papers_variants_are_trained_as_in_the_paper_and_evaluated_as_traine
 
 
 def test_a_gradual_variant_has_as_many_updates_as_the_changed_phases() -> None:
-    study = table3("paper-v100", Path("runs"), overrides=("binary.steps=70", "partial.steps=30"), variants=("sched",))
+    study = planned("paper-v100", Path("runs"), "binary.steps=70", "partial.steps=30", variants=("sched",))
     assert study.settings(study.arms[0], 42).scheduled.steps == 100
 
 
@@ -381,19 +387,21 @@ def test_a_gradual_variant_has_as_many_updates_as_the_changed_phases() -> None:
 )
 def test_what_a_study_decides_itself_cannot_be_overridden(recipe: str, override: str, instead: str) -> None:
     with pytest.raises(UsageError, match=instead):
-        table3(recipe, Path("runs"), overrides=(override,))
+        planned(recipe, Path("runs"), override)
 
 
 def test_evaluations_share_the_cores_unless_a_number_of_threads_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("securecoderl_edge.evaluation.study.table3.cpu_count", lambda: 8)
-    made = [table3(recipe, Path("runs"), jobs=jobs).threads for recipe in ("paper-exact", "starter") for jobs in (1, 3)]
+    made = [
+        planned(recipe, Path("runs"), jobs=jobs).threads for recipe in ("paper-exact", "starter") for jobs in (1, 3)
+    ]
     assert made == [8, 2, 1, 1]
-    assert table3("starter", Path("runs"), jobs=3, threads=5).threads == 5
+    assert planned("starter", Path("runs"), jobs=3, threads=5).threads == 5
 
 
 def test_a_base_model_in_a_gguf_file_is_evaluated_in_torch_like_the_policies(tmp_path: Path) -> None:
     (tmp_path / "base.gguf").touch()
-    study = table3("paper-v100", tmp_path, overrides=(f"model='{tmp_path}/base.gguf'",), variants=("sft",), seeds=1)
+    study = planned("paper-v100", tmp_path, f"model='{tmp_path}/base.gguf'", variants=("sft",), seeds=1)
     first, base, _, _, policy = all_steps(study, 1)
     assert f"{tmp_path}/seed-42/eval-sft:base" in base.words
     assert first.title == "eval-sft, seed 42: training" == (base.after and base.after.title)
@@ -409,7 +417,7 @@ def test_a_base_model_in_a_gguf_file_is_evaluated_in_torch_like_the_policies(tmp
 
 
 def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() -> None:
-    study = table3("starter", Path("runs"), seeds=4)
+    study = planned("starter", Path("runs"), seeds=4)
     trainings = [title for chain in chains(study, 2) if "training" in (title := chain.steps()[0].title)]
     seeds = [int(title.partition("seed ")[2].partition(":")[0]) for title in trainings]
     assert set(seeds[: len(seeds) // 2]) == {42, 43}
@@ -417,7 +425,7 @@ def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() 
 
 
 def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None:
-    study = table3("starter", Path("runs"), seeds=1, updates=60)
+    study = planned("starter", Path("runs"), seeds=1, updates=60)
     arms = {arm.name: arm for arm in study.arms}
     found = study.measured(arms["eval-cont"], 42, arms["eval-cont"].split)
     run = "runs/seed-42/eval-cont"
@@ -432,7 +440,7 @@ def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None
 
 
 def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
-    study = table3("starter", Path("runs"))
+    study = planned("starter", Path("runs"))
     (step,) = preparations(list(chains(study, 1)))
     assert step.command.startswith("python benchmarks/starter/pretrain.py --init nano")
     for arm in study.arms:
@@ -459,11 +467,11 @@ def test_a_base_that_only_a_clone_can_pretrain_is_asked_for_before_hours_are_spe
 def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("")
     with pytest.raises(UsageError, match="--eval"):
-        table3(str(tmp_path / "mine.toml"), tmp_path)
+        planned(str(tmp_path / "mine.toml"), tmp_path)
     with pytest.raises(UsageError, match="'sparse'"):
-        table3("starter", tmp_path, variants=("sft", "sparse"))
+        planned("starter", tmp_path, variants=("sft", "sparse"))
     with pytest.raises(UsageError, match="at least 2"):
-        table3("starter", tmp_path, updates=1)
+        planned("starter", tmp_path, updates=1)
 
 
 # What a finished study leaves, written by hand.
@@ -493,7 +501,7 @@ def test_a_step_imports_what_we_do_and_nothing_of_the_folder_it_runs_in(tmp_path
 
 
 def test_a_quick_study_has_every_step_of_the_whole_one_and_less_in_each() -> None:
-    whole, quick = (table3("starter", Path("runs"), seeds=1, is_quick=is_quick) for is_quick in (False, True))
+    whole, quick = (planned("starter", Path("runs"), **size) for size in ({"seeds": 1}, {"quick": True}))
     assert [step.title for step in all_steps(quick, 2)] == [step.title for step in all_steps(whole, 2)]
     (base,) = preparations(list(chains(quick, 2)))
     assert base.words[base.words.index("--steps") + 1] == "20"

@@ -16,18 +16,17 @@ from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.figures import save_figures
-from securecoderl_edge.evaluation.study.merging import take_finished
-from securecoderl_edge.evaluation.study.record import study_record, training_curves
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
-from securecoderl_edge.evaluation.study.steps import chains, preparations
-from securecoderl_edge.evaluation.study.table3 import table3
-from securecoderl_edge.evaluation.study.tables import (
+from securecoderl_edge.evaluation.study.steps import chains, preparations, take_finished
+from securecoderl_edge.evaluation.study.study_record import study_record, training_curves
+from securecoderl_edge.evaluation.study.study_tables import (
     difference_table,
     gain_table,
     result_table,
     study_tables,
     transfer_difference_table,
 )
+from securecoderl_edge.evaluation.study.table3 import Table3Settings, table3
 from securecoderl_edge.runs import DONE_FILE
 
 EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
@@ -327,7 +326,7 @@ def test_arms_that_were_measured_on_other_problems_are_not_compared(finished: St
 
 
 def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) -> None:
-    whole = table3("starter", tmp_path)
+    whole = table3(Table3Settings("starter", out=str(tmp_path)))
     part = replace(whole, arms=whole.arms[:1])
     assert [part.base_command(split) for split in part.splits] == [whole.base_command(split) for split in whole.splits]
     hard = part.base_command(part.splits[1])
@@ -358,7 +357,7 @@ def test_transfer_is_compared_with_the_warm_start_that_trained_there(finished: S
 
 
 def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path) -> None:
-    study = table3("starter", tmp_path)
+    study = table3(Table3Settings("starter", out=str(tmp_path)))
     others = (study, replace(study, samples=4), replace(study, limit=5))
     assert len({each.base_folder(study.splits[0]) for each in others}) == 3
 

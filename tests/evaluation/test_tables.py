@@ -30,8 +30,8 @@ from securecoderl_edge.evaluation.tables import (
     verdict,
 )
 from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import METRICS
-from securecoderl_edge.scoring.statistics import Interval
 
 RATE, MEAN = METRICS[0], METRICS[3]
 USAGE = Usage(1000, 2.0, 5000, 4.0, 250_000_000)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.integrations import reward as shared
+from securecoderl_edge.integrations import problem_reward as shared
 from securecoderl_edge.integrations import verl
-from securecoderl_edge.integrations.reward import PARTS, ProblemReward, text_of
+from securecoderl_edge.integrations.problem_reward import PARTS, ProblemReward, text_of
 from securecoderl_edge.integrations.trl import Reward
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
@@ -133,9 +133,9 @@ def test_each_process_has_a_sandbox_of_its_own(source: str, method: str) -> None
 
 def test_a_process_that_ends_leaves_no_sandbox(source: str) -> None:
     code = (
-        "import json, sys\nfrom securecoderl_edge.integrations import reward\n"
-        "print(reward.ProblemReward(sys.argv[1], workers=1).rewards([('a', 'print(8)')])[0])\n"
-        "print(json.dumps([pid for each in reward._scorers.values() for pid in each.pids()]))"
+        "import json, sys\nfrom securecoderl_edge.integrations import problem_reward\n"
+        "print(problem_reward.ProblemReward(sys.argv[1], workers=1).rewards([('a', 'print(8)')])[0])\n"
+        "print(json.dumps([pid for each in problem_reward._scorers.values() for pid in each.pids()]))"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code, source], capture_output=True, text=True, check=True

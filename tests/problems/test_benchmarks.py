@@ -24,7 +24,7 @@ from securecoderl_edge.problems.sources import (
     load_problems,
     open_problems,
 )
-from securecoderl_edge.scoring.references import check_problems
+from securecoderl_edge.scoring.reference_solutions import check_problems
 from securecoderl_edge.scoring.scorer import Scorer
 
 PUBLISHED = {"humaneval": SHARED / "HumanEval.jsonl.gz", "mbpp": SHARED / "mbpp.jsonl"}

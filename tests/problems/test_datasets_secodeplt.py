@@ -17,8 +17,7 @@ from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.problems.train_eval_split import split_problems
-from securecoderl_edge.scoring.expected import reference_outputs
-from securecoderl_edge.scoring.references import check_problems
+from securecoderl_edge.scoring.reference_solutions import check_problems, reference_outputs
 from securecoderl_edge.scoring.scorer import Scorer
 
 DATA = SHARED / "security" / "secodeplt.json.gz"

@@ -16,12 +16,12 @@ from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.assertions import translate
 from securecoderl_edge.problems.datasets.evalplus_inputs import source_of, with_python_types
-from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
+from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems, open_problems
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scoring.expected import reference_outputs
+from securecoderl_edge.scoring.reference_solutions import reference_outputs
 from securecoderl_edge.scoring.scorer import Scorer
 
 DOUBLE = {
@@ -125,7 +125,9 @@ def test_reading_a_file_twice_gives_the_same_problems(evaluate: Evaluate) -> Non
 
 def test_the_time_limit_is_that_of_the_reference_times_four_but_five_seconds_at_least() -> None:
     def evaluated(seconds: float) -> Problem:
-        return imported({**DOUBLE, "plus_input": []}, lambda *_: Answer("[[3.0, 4.0], []]", cpu_seconds=seconds))
+        return imported(
+            {**DOUBLE, "plus_input": []}, lambda *_: ReferenceOutput("[[3.0, 4.0], []]", cpu_seconds=seconds)
+        )
 
     assert evaluated(0.01).time_limit_s == 5
     assert evaluated(2.5).time_limit_s == 10

@@ -22,7 +22,7 @@ from securecoderl_edge.problems.problem_file import (
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.splits import SPLITS, load_split
 from securecoderl_edge.problems.train_eval_split import find_leaks
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 
 # Committed results are about these very problems.
 DIGESTS = {
@@ -172,15 +172,15 @@ def test_at_least_two_different_reference_solutions_solve_every_test(split: str)
 def test_references_pass_in_the_sandbox_with_full_reward() -> None:
     problems = load_split("eval")[::10] + load_split("hard")[::20]
     with Scorer() as scorer:
-        for score in scorer.score_all([(problem, problem.solutions[0], 0) for problem in problems]):
+        for score in scorer.score_all(Submission(problem, problem.solutions[0]) for problem in problems):
             assert (score.passed, score.reward) == (MAX_TESTS, 1.0), score.id
 
 
 def test_security_problems_have_an_unsafe_and_a_clean_solution_that_only_r_sec_tells_apart() -> None:
     problems = load_split("security")
     with Scorer() as scorer:
-        unsafe = scorer.score_all([(problem, problem.solutions[0], 0) for problem in problems])
-        clean = scorer.score_all([(problem, problem.solutions[1], 0) for problem in problems])
+        unsafe = scorer.score_all(Submission(problem, problem.solutions[0]) for problem in problems)
+        clean = scorer.score_all(Submission(problem, problem.solutions[1]) for problem in problems)
     for bad, good in zip(unsafe, clean, strict=True):
         assert (bad.passed, good.passed) == (MAX_TESTS, MAX_TESTS), bad.id
         assert bad.severity > 0, bad.id
@@ -199,7 +199,7 @@ def test_a_clean_solution_survives_the_attacks_of_its_problem_and_an_unsafe_one_
     assert set(attacked) == {problem.tags[0] for problem in load_split("security-train")}
     for problem in attacked.values():
         assert len({test.input for test in problem.security_tests}) == len(problem.security_tests) > 1
-        scores = scorer.score_all([(problem, program, 0) for program in problem.solutions])
+        scores = scorer.score_all(Submission(problem, program) for program in problem.solutions)
         assert [score.passed for score in scores] == [5] * 4
         assert [bool(score.failed_security) for score in scores] == [True, False, True, False], problem.id
 

@@ -11,7 +11,7 @@ import pytest
 from securecoderl_edge.languages.targets import NO_BUDGET
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.starter.splits import FIRMWARE_BUDGET, load_split
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 
 
 def test_at_least_40_general_families_and_12_for_firmware_have_solutions_in_c() -> None:
@@ -62,7 +62,7 @@ def test_firmware_splits_are_those_problems_for_a_microcontroller(split: str, wh
 
 def test_references_are_within_the_budget_on_the_board(cortex_m3: None) -> None:
     problems = load_split("firmware")
-    sample = [(problem, problem.solutions[number % 2], 0) for number, problem in enumerate(problems[::4])]
+    sample = [Submission(problem, problem.solutions[number % 2]) for number, problem in enumerate(problems[::4])]
     with Scorer(1) as scorer:
         assert [score.id for score in scorer.score_all(sample) if score.reward < 1] == []
 

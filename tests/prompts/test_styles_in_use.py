@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, measure
-from securecoderl_edge.evaluation.evaluate import evaluate
+from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -193,9 +193,8 @@ def test_solutions_over_the_budget_are_counted(
 def test_a_bench_cuts_what_does_not_fit_and_counts_it(chatting: Path, problems: Path) -> None:
     runtime = open_runtime(ModelSpec("chatting", "hf", str(chatting)), RuntimeSettings("cpu", threads=1))
     with Scorer(workers=1) as scorer:
-        result = evaluate(
-            runtime, load_problems(str(problems)), scorer, sampling=Sampling(0.7, 8), max_prompt_tokens=120
-        )
+        plan = EvaluationPlan(sampling=Sampling(0.7, 8), max_prompt_tokens=120)
+        result = evaluate(runtime, load_problems(str(problems)), scorer, plan)
     cut = {row["id"]: row["prompt_tokens"] for row in result.rows if row["prompt_cut"]}
     assert cut.keys() == {"p3"}
     assert 100 < cut["p3"] <= 120

@@ -16,10 +16,10 @@ from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.cluster_scorer import ClusterScorer, scorer_of_node
 from securecoderl_edge.scoring.explain import explain
-from securecoderl_edge.scoring.references import INSECURE, check_problems
+from securecoderl_edge.scoring.reference_solutions import INSECURE, check_problems
 from securecoderl_edge.scoring.score import score_from_record, score_line
-from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.scoring.submissions import Submission, read_scores
+from securecoderl_edge.scoring.score_files import read_scores
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
 DOUBLE = Problem("double", "Double it.", tests=(Test("1\n", "2\n"), Test("4\n", "8\n")), language="c")

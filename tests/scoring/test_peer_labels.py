@@ -13,7 +13,7 @@ from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 
 APPS = SHARED / "apps"
 pytestmark = pytest.mark.skipif(not APPS.exists(), reason="needs ../shared/data/apps")
@@ -54,7 +54,7 @@ def as_recorded(score: Score) -> object:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_program_that_people_wrote_passes(name: str, problems: dict[str, Problem], scorer: Scorer) -> None:
     programs = read(name, "solutions.json")
-    scores = scorer.score_all([(problems[name], program, 0) for program in programs])
+    scores = scorer.score_all(Submission(problems[name], program) for program in programs)
     assert [score.stage for score in scores] == [4] * len(programs)
 
 
@@ -63,7 +63,7 @@ def test_generated_programs_get_the_results_that_coderl_recorded(
     name: str, problems: dict[str, Problem], hasty: Scorer
 ) -> None:
     generated = read(name, "gen_solutions.json")
-    scores = hasty.score_all([(problems[name], each["code"], 0) for each in generated])
+    scores = hasty.score_all(Submission(problems[name], each["code"]) for each in generated)
     differing = [
         (each["result"], each["error_type"], as_recorded(score))
         for each, score in zip(generated, scores, strict=True)

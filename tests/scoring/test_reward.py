@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from securecoderl_edge.problems.problem import Problem, Test, same_output
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, severity
-from securecoderl_edge.scoring.calls import judge
+from securecoderl_edge.scoring.call_outcomes import judge
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.reward import (
     CLEAN_VERDICTS,
@@ -27,8 +28,8 @@ from securecoderl_edge.scoring.reward import (
     prints,
     stage,
 )
-from securecoderl_edge.scoring.score import Score, make_score, score_from_record
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, make_score, score_from_record
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.training.settings import RewardSettings
 from securecoderl_edge.training.update.rewards import corrected, training_reward
@@ -56,7 +57,8 @@ SCANS = st.sampled_from([Scan(), MEDIUM, Scan(failed=True)])
 
 
 def score_of(outcomes: list[Outcome] | None, scan: Scan | None = None, **changes: object) -> Score:
-    return make_score("p", 0, "", outcomes, len(outcomes or [PASS]), scan or Scan(), **changes)  # type: ignore[arg-type]
+    checked = CheckedProgram("p", 0, "", outcomes, len(outcomes or [PASS]), scan or Scan())
+    return make_score(checked, RewardRules(**changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_the_reward_weighs_function_and_security(outcomes: list[Outcome], scan: 
 def test_every_reward_is_between_nothing_and_one(
     outcomes: list[Outcome], rule: CreditRule, scan: Scan, scale: SeverityScale
 ) -> None:
-    score = score_of(outcomes, scan, rule=rule, scale=scale)
+    score = score_of(outcomes, scan, credit=rule, severity_scale=scale)
     assert 0 <= score.reward <= score.reward_paper <= 1 + 1e-12
     assert (score.credit_rule, score.severity_scale) == (rule, scale)
 
@@ -204,7 +206,7 @@ def test_what_a_constant_answer_passes_earns_nothing_when_it_is_corrected(
     outcomes: list[Outcome], rule: CreditRule, passes: int
 ) -> None:
     passes = min(passes, len(outcomes))
-    score = score_of(outcomes, rule=rule)
+    score = score_of(outcomes, credit=rule)
     best = corrected(score, passes)
     if score.passed == score.total:
         assert best == score.r_func
@@ -267,7 +269,8 @@ def test_functions_show_the_signs_in_what_they_return() -> None:
 
 
 def test_rates_of_many_scores() -> None:
-    scores = [score_of([PASS, PASS]), score_of([PASS, WRONG], Scan(failed=True), signs=("denied",)), score_of(None)]
+    denied = replace(score_of([PASS, WRONG], Scan(failed=True)), signs=("denied",))
+    scores = [score_of([PASS, PASS]), denied, score_of(None)]
     summary = mean_of_scores(scores)
     assert summary["scores"] == 3
     assert summary["syntax_rate"] == pytest.approx(2 / 3)
@@ -315,9 +318,9 @@ def test_the_time_limit_of_a_problem_replaces_the_default(scorer: Scorer) -> Non
 
 
 def test_many_scores_come_back_in_order(scorer: Scorer) -> None:
-    items = [(PROBLEM, f"print({number})", number) for number in range(6)]
+    items = [Submission(PROBLEM, f"print({number})", number) for number in range(6)]
     assert [score.sample for score in scorer.score_all(items)] == list(range(6))
-    assert scorer.score_async(*items[0]).result().program == "print(0)"
+    assert scorer.score_async(PROBLEM, "print(0)").result().program == "print(0)"
 
 
 def test_an_unknown_credit_rule_is_rejected() -> None:

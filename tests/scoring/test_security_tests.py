@@ -16,7 +16,7 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.severity import CWE_WEIGHTS
 from securecoderl_edge.scoring.explain import about_security
 from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.scoring.references import INSECURE, WRONG_INSECURE, check_problems
+from securecoderl_edge.scoring.reference_solutions import INSECURE, WRONG_INSECURE, check_problems
 from securecoderl_edge.scoring.reward import beyond_constant, security_reward
 from securecoderl_edge.scoring.score import score_from_record, score_line
 from securecoderl_edge.scoring.scorer import Scorer

@@ -13,8 +13,7 @@ from served import EchoRuntime, echo
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
-from securecoderl_edge.serving.client import Client
-from securecoderl_edge.serving.engine import Cancelled, Engine, ModelFailed, Unfit
+from securecoderl_edge.serving.engine import Cancelled, Client, Engine, ModelFailed, Unfit
 
 
 @pytest.fixture

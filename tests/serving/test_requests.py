@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.problems.problem import Test
 from securecoderl_edge.serving.faults import Fault
-from securecoderl_edge.serving.requests import Bounds, Wanted, parse, read_body
+from securecoderl_edge.serving.requests import RequestLimits, Wanted, parse, read_body
 
-BOUNDS = Bounds("m", max_tokens=100, max_samples=8, default_tokens=64)
+BOUNDS = RequestLimits("m", max_tokens=100, max_samples=8, default_tokens=64)
 USER = {"role": "user", "content": "Double a number."}
 
 
@@ -75,7 +75,7 @@ def test_a_model_with_a_chat_template_gets_the_messages_and_others_one_statement
                 {"role": "assistant", "content": "B."}, USER]  # fmt: skip
     joined = chat(messages=messages)
     assert (joined.earlier, joined.problem.statement) == ((), "Be short.\n\nA?\n\nB.\n\nDouble a number.")
-    bounds = Bounds("m", 100, 8, 64, is_chat_model=True)
+    bounds = RequestLimits("m", 100, 8, 64, is_chat_model=True)
     wanted = parse({"messages": messages}, bounds, is_chat=True)
     assert [message["role"] for message in wanted.earlier] == ["system", "user", "assistant"]
     assert wanted.problem.statement == "Double a number."

@@ -22,8 +22,8 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.scoring.score import Score, score_from_record
-from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.settings import LONGEST_ASSERTION, MAX_PROGRAMS, RETRY_SECONDS, ServeSettings
+from securecoderl_edge.scoring.scorer import Scorer, Submission
+from securecoderl_edge.serving.serve_settings import LONGEST_ASSERTION, MAX_PROGRAMS, RETRY_SECONDS, ServeSettings
 
 DOUBLE = Problem("double", "Double it.", tests=(Test("3\n", "6\n"), Test("4\n", "8\n")))
 ABSOLUTE = {"id": "f", "statement": "x", "kind": "call", "entry_point": "f", "assertions": ["assert f(-2) == 2"]}
@@ -64,7 +64,7 @@ def scores_of(answer: Answer) -> list[Score]:
 def test_a_batch_gets_its_scores_in_order_and_they_are_those_of_the_scorer(server: Served, scorer: Scorer) -> None:
     programs = [WRONG, RIGHT, BROKEN, UNSAFE] * 10
     found = scores_of(post(server, *({"problem_id": "double", "program": each} for each in programs)))
-    expected = scorer.score_all([(DOUBLE, program, place) for place, program in enumerate(programs)])
+    expected = scorer.score_all(Submission(DOUBLE, program, place) for place, program in enumerate(programs))
     assert [each.sample for each in found] == list(range(40))
     for name in ("program", "stage", "verdicts", "findings", "reward", "r_func", "r_sec", "problem_hash", "extract"):
         assert [getattr(each, name) for each in found] == [getattr(each, name) for each in expected]

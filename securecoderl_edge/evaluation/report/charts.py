@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation.plot import fix_layout, plotting
-from securecoderl_edge.evaluation.report.history import History, Point, as_number
+from securecoderl_edge.evaluation.report.run_history import Point, RunHistory, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
 from securecoderl_edge.text import printable
@@ -124,7 +124,7 @@ CHARTS = (
 )
 
 
-def draw_chart(chart: Chart, history: History) -> str | None:
+def draw_chart(chart: Chart, history: RunHistory) -> str | None:
     """The chart as an ``<svg>`` element; None if the run has no number for it.
 
     Raises:
@@ -156,7 +156,7 @@ def draw_chart(chart: Chart, history: History) -> str | None:
     return _draw(chart.title, history, plot)
 
 
-def draw_stages(title: str, history: History) -> str | None:
+def draw_stages(title: str, history: RunHistory) -> str | None:
     """Stacked areas: the fraction of each update's programs at each reward level; None without any."""
     points = [point for point in history.updates if _stage_shares(point)]
     if not points:
@@ -194,7 +194,7 @@ def _stage_shares(point: Point) -> list[float]:
     return [*known, sum(counts.values()) / total]
 
 
-def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
+def _draw(title: str, history: RunHistory, plot: Callable[[Axes], None]) -> str:
     # The salt keeps the ids of the charts of one page apart, and those of one chart the same each time.
     with plotting(**_LOOK, **{"svg.hashsalt": title}) as new_figure:
         from matplotlib.ticker import MaxNLocator
@@ -215,7 +215,7 @@ def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
     return _for_a_page(out.getvalue(), title)
 
 
-def _mark_phases(axes: Axes, history: History) -> None:
+def _mark_phases(axes: Axes, history: RunHistory) -> None:
     """A line where a phase begins, and the name of every phase that is wide enough for it."""
     spans = [phase for phase in history.phases if phase.updates]
     whole = sum(phase.updates for phase in spans)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from securecoderl_edge import __version__
 from securecoderl_edge.evaluation.report.charts import CHARTS, draw_chart, draw_stages
-from securecoderl_edge.evaluation.report.history import History, PhaseCourse, Point, as_number, read_history
+from securecoderl_edge.evaluation.report.run_history import PhaseCourse, Point, RunHistory, as_number, read_history
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import ENVIRONMENT, Run
 from securecoderl_edge.scoring.reward import STAGE_NAMES
@@ -106,7 +106,7 @@ def _cell(value: object) -> str:
     return f"<td{kind}>{text}</td>"
 
 
-def _facts(history: History) -> str:
+def _facts(history: RunHistory) -> str:
     facts = history.facts
     machine = facts.get("machine")
     machine = machine if isinstance(machine, dict) else {}
@@ -147,12 +147,12 @@ def _list(title: str, lines: list[str]) -> list[str]:
     return [f"<h2>{title}</h2>\n<ul>{items}</ul>"] if lines else []
 
 
-def _readiness(history: History) -> list[str]:
+def _readiness(history: RunHistory) -> list[str]:
     found = history.readiness
     return ["<h2>Readiness before RL</h2>", _table(found.facts().items())] if found else []
 
 
-def _selected(history: History) -> str:
+def _selected(history: RunHistory) -> str:
     if not history.phases:
         return "<p>No phase has started.</p>"
     head = ("phase", "updates", "selected", "reason", "held-out reward", "held-out pass rate")
@@ -184,7 +184,7 @@ def _number(value: float | None, form: str) -> str:
     return "unknown" if value is None else format(value, form)
 
 
-def _charts(history: History) -> str:
+def _charts(history: RunHistory) -> str:
     drawings = {chart.title: draw_chart(chart, history) for chart in CHARTS}
     drawings[_LEVELS_TITLE] = draw_stages(_LEVELS_TITLE, history)
     absent = '<p class="soft">no numbers yet</p>'
@@ -194,7 +194,7 @@ def _charts(history: History) -> str:
     return "\n".join(['<div class="charts">', *figures, "</div>"])
 
 
-def _samples(history: History) -> list[str]:
+def _samples(history: RunHistory) -> list[str]:
     if not history.first:
         return ["<p>No program has been sampled yet.</p>"]
     if history.repeated:

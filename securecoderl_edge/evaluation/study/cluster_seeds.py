@@ -15,9 +15,8 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.shards import Shard
 from securecoderl_edge.evaluation.study.arms import Study
-from securecoderl_edge.evaluation.study.merging import take_finished
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
-from securecoderl_edge.evaluation.study.steps import arm_chain, check_study
+from securecoderl_edge.evaluation.study.steps import arm_chain, check_study, take_finished
 from securecoderl_edge.system.cluster import Run, Work, map_on_cluster
 from securecoderl_edge.system.files import open_lock, take_lock, temporary_beside
 from securecoderl_edge.system.processes import describe_end, module_command

@@ -214,6 +214,36 @@ def _words(problem: Problem) -> str:
     return " ".join(problem.statement.split())
 
 
+def take_finished(study: Study, folders: Sequence[Path], jobs: int) -> None:
+    """Copy what is finished in other folders of the same study: figures, and the log of the steps behind them.
+
+    Everything else may stay where it is: figures are all that a record and a resumed study need.
+
+    Raises:
+        SceError: a folder has no results of this study, is damaged, or another process uses the study's folder.
+    """
+    study.folder.mkdir(parents=True, exist_ok=True)
+    with locked(study.folder):
+        run_log = RunLog(study.folder)
+        run_log.open()
+        for folder in folders:
+            their_log, found = RunLog(folder), 0
+            pairs = zip(chains(study, jobs), chains(replace(study, folder=folder), jobs), strict=True)
+            for ours, theirs in pairs:
+                figures = theirs.figures(their_log)
+                if figures is None:
+                    continue
+                found += 1
+                if ours.figures(run_log) is None:
+                    save_figures(figures, ours.file)
+                    if ours.figures(run_log) is None:
+                        # Only the run folder shows which snapshots such a phase has.
+                        raise SceError(f"{theirs.file}: a phase ended early. Copy the run folder next to {ours.file}.")
+            if not found:
+                raise SceError(f"{folder}: no finished results of this study. Give the options that made them.")
+            run_log.take(their_log)
+
+
 def run_study(
     study: Study, jobs: int, on_step: _OnStep = lambda *_: None, say: Callable[[str], None] = lambda message: None
 ) -> None:

@@ -9,9 +9,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluation.shards import engine_setting, shard_of, shard_setting
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
+from securecoderl_edge.models.gpus import device_setting
+from securecoderl_edge.runs import RUNS
+from securecoderl_edge.runtimes.protocol import MAX_THREADS
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.recipe import load_recipe, phase_steps, resolve
 
@@ -94,89 +100,149 @@ PRESETS = {
 }
 
 
-def table3(
-    recipe: str,
-    folder: Path,
-    *,
-    splits: Sequence[Split] = (),
-    variants: Sequence[str] | None = None,
-    seeds: int = 5,
-    samples: int | None = None,
-    updates: int | None = None,
-    quants: Sequence[str] = ("q8_0",),
-    is_quick: bool = False,
-    overrides: tuple[str, ...] = (),
-    device: str = "auto",
-    threads: int | None = None,
-    jobs: int = 1,
-) -> Study:
-    """The study of a recipe.
+@dataclass(frozen=True)
+class Table3Settings:
+    """The settings of ``sce reproduce table3``."""
 
-    Args:
-        splits: instead of the preset's; required for a recipe without a preset.
-        variants: names in `VARIANTS`, instead of the preset's.
-        samples: per problem and model, instead of the preset's way of decoding.
-        updates: number of updates after SFT in every variant, instead of the preset's.
-        overrides, device: see `Study`. threads: instead of the preset's.
-        jobs: evaluations at the same time; without a number of threads they share the cores.
-        is_quick: a small version: one seed, at most 10 updates of SFT, 4 of RL, 30 problems per split with one sample
-            each, and base models with little training.
+    recipe: str = setting("starter", "Built-in recipe or TOML file.", metavar="NAME|FILE")
+    train: str | None = setting(None, "Training problems instead of the recipe's; needs --eval.", metavar="FILE")
+    eval: str | None = setting(None, "Evaluation problems, which are not in --train; needs --train.", metavar="FILE")
+    splits: tuple[str, ...] = setting((), "Use only these splits of the recipe, for example eval,hard.")
+    variants: tuple[str, ...] = setting(
+        (),
+        "Training variants, comma-separated.  [default: sft and PPO; rft for starter and smollm2; ssd for starter]",
+        choices=tuple(VARIANTS),
+    )
+    seeds: int = setting(5, "Training runs per variant, with seeds 42, 43, ...", minimum=1)
+    samples: int | None = setting(
+        None,
+        "Completions per evaluation problem.  [default: 2; for smollm2 one, by greedy decoding]",
+        minimum=1,
+        metavar="N",
+    )
+    updates: int | None = setting(
+        None,
+        "Updates of each variant after SFT.  [default: 40 for starter and smollm2, else those of the recipe]",
+        minimum=2,
+        metavar="N",
+    )
+    quant: tuple[str, ...] = setting(("q8_0",), "GGUF types to export and evaluate, comma-separated; '' for none.")
+    jobs: int | None = setting(
+        None,
+        "Training runs at the same time; they share the cores.  [default: 1; 2 with --quick]",
+        minimum=1,
+        metavar="N",
+    )
+    device: str = device_setting()
+    threads: int | None = setting(
+        None,
+        "CPU threads of an evaluation.  [default: 1 for starter, else all cores over --jobs]",
+        minimum=1,
+        maximum=MAX_THREADS,
+        metavar="N",
+    )
+    quick: bool = setting(
+        False, "Small test: one seed, 10 updates of SFT, 4 of RL, 30 problems. Its results mean nothing."
+    )
+    out: str | None = setting(None, "Folder for runs and results.  [default: runs/table3]", metavar="DIR")
+    engine: str = engine_setting()
+    shard: str | None = shard_setting("Train only part I of N of the seeds, for N machines. Join them with --merge.")
+
+    @property
+    def jobs_at_once(self) -> int:
+        """``jobs``; by default one, since a training fills a GPU, but those of a quick study do not fill two cores."""
+        return self.jobs or (min(2, cpu_count()) if self.quick else 1)
+
+    def chosen_splits(self) -> tuple[Split, ...]:
+        """The problems to train and evaluate on.
+
+        Raises:
+            UsageError: the settings cannot be combined, or name no problems.
+        """
+        if (self.train is None) != (self.eval is None):
+            raise UsageError("--train and --eval need each other: give training problems and evaluation problems.")
+        own = () if self.train is None or self.eval is None else (Split("own", self.train, self.eval),)
+        known = own or (PRESETS[self.recipe].splits if self.recipe in PRESETS else ())
+        missing = [name for name in self.splits if name not in {each.name for each in known}]
+        if missing:
+            there = ", ".join(each.name for each in known) or "none"
+            raise UsageError(f"--splits: unknown split {missing[0]!r} of recipe {self.recipe}; choose from {there}")
+        if not known:
+            load_recipe(self.recipe)  # raises an error for an unknown recipe
+            raise UsageError(f"recipe {self.recipe}: missing evaluation problems. Give them with --eval FILE")
+        return tuple(each for each in known if not self.splits or each.name in self.splits)
+
+
+def refuse_with_quick(settings: Any, *names: str) -> None:
+    """Refuse a size next to ``--quick``, which sets all sizes.
 
     Raises:
-        UsageError: a recipe without a preset and without splits, an unknown variant, too few updates, or an override
-            that the study itself decides.
+        UsageError: both were given.
     """
-    preset = PRESETS.get(recipe, Preset(()))
-    chosen = tuple(splits) or preset.splits
-    if not chosen:
-        load_recipe(recipe)  # raises an error for an unknown recipe
-        raise UsageError(f"recipe {recipe}: missing evaluation problems. Give them with --eval FILE")
-    if is_quick:
-        chosen = tuple(
+    changed = [name for name in names if getattr(settings, name) != getattr(type(settings)(), name)]
+    if settings.quick and changed:
+        raise UsageError(f"--quick sets --{changed[0]} itself. Leave one of them out.")
+
+
+def table3(settings: Table3Settings, overrides: tuple[str, ...] = ()) -> Study:
+    """The study that the settings describe.
+
+    Args:
+        overrides: see `Study`.
+
+    Raises:
+        UsageError: settings that cannot be combined, a recipe without a preset and without problems, an unknown
+            variant, too few updates, or an override that the study itself decides.
+    """
+    refuse_with_quick(settings, "seeds", "samples", "updates")
+    recipe, preset = settings.recipe, PRESETS.get(settings.recipe, Preset(()))
+    splits, variants = settings.chosen_splits(), settings.variants or preset.variants
+    count = preset.updates if settings.updates is None else settings.updates
+    seeds, samples, snapshot_every = settings.seeds, settings.samples or 2, preset.snapshot_every
+    is_greedy = settings.samples is None and preset.is_greedy
+    if settings.quick:
+        seeds, samples, count, snapshot_every = 1, 1, 4, None
+        splits = tuple(
             each if each.base is None else replace(each, base=replace(each.base, updates=_QUICK_BASE_UPDATES))
-            for each in chosen
+            for each in splits
         )
         if resolve(recipe, overrides, {}).sft.steps > _QUICK_SFT_UPDATES:
             overrides = (f"sft.steps={_QUICK_SFT_UPDATES}", *overrides)
-    wanted = preset.variants if variants is None else variants
-    unknown = [name for name in wanted if name not in VARIANTS]
+    unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
         raise UsageError(f"unknown variant {unknown[0]!r}; choose from {', '.join(VARIANTS)}")
-    count = 4 if is_quick else preset.updates if updates is None else updates
     if count is not None and count < 2:
         raise UsageError("--updates must be at least 2: the curriculum has two phases")
-    snapshot_every = None if is_quick else preset.snapshot_every
-    measured_on = (*chosen, *preset.measured_on) if set(preset.splits) >= set(splits) else chosen
-    is_greedy = samples is None and preset.is_greedy
+    measured_on = splits if settings.train else (*splits, *preset.measured_on)
     arms = tuple(
         Arm(
             f"{split.name}-{name}",
-            VARIANTS[name][0],
+            title,
             split,
-            VARIANTS[name][1],
+            phases,
             _steps(recipe, name, count, overrides),
             measured_on,
-            tuple(quants),
+            tuple(dict.fromkeys(settings.quant)),
             snapshot_every,
         )
-        for split in chosen
-        for name in VARIANTS
-        if name in wanted
+        for split in splits
+        for name, (title, phases) in VARIANTS.items()
+        if name in variants
     )
     _refuse_decided(overrides, arms, snapshot_every)
-    pairs = (itertools.combinations([arm.name for arm in arms if arm.split == split], 2) for split in chosen)
+    pairs = (itertools.combinations([arm.name for arm in arms if arm.split == split], 2) for split in splits)
     return Study(
         "table3",
         recipe,
-        folder,
+        Path(settings.out) if settings.out else RUNS / ("table3-quick" if settings.quick else "table3"),
         arms,
-        tuple(range(FIRST_SEED, FIRST_SEED + (1 if is_quick else seeds))),
-        1 if is_quick or is_greedy else samples or 2,
-        30 if is_quick else None,
+        tuple(shard_of(settings.shard).of(range(FIRST_SEED, FIRST_SEED + seeds), "seeds")),
+        1 if is_greedy else samples,
+        30 if settings.quick else None,
         tuple(itertools.chain.from_iterable(pairs)),
         overrides=overrides,
-        device=device,
-        threads=threads or preset.threads or max(1, cpu_count() // jobs),
+        device=settings.device,
+        threads=settings.threads or preset.threads or max(1, cpu_count() // settings.jobs_at_once),
         is_greedy=is_greedy,
         base_precision=preset.base_precision,
         base_arm=next(iter(arms), None),

@@ -50,7 +50,7 @@ class EvalplusTask:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReferenceOutput:
     """What an expression gave in the sandbox.
 
     Attributes:
@@ -66,7 +66,7 @@ class Answer:
 
 
 # (program, entry point, expression) -> its value after the program has run, in the sandbox.
-Evaluate = Callable[[str, str, str], Answer]
+Evaluate = Callable[[str, str, str], ReferenceOutput]
 
 
 def tests_of(task: EvalplusTask, tally: Tally, evaluate: Evaluate) -> tuple[tuple[str, ...], float]:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from securecoderl_edge.languages.python_source import is_function_name, is_literal, parse, signature
-from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
+from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
@@ -174,7 +174,10 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _assertion(
-    setup: list[ast.stmt], function: str, case: tuple[ast.expr, ast.expr], compute: Callable[[str], Answer] | None
+    setup: list[ast.stmt],
+    function: str,
+    case: tuple[ast.expr, ast.expr],
+    compute: Callable[[str], ReferenceOutput] | None,
 ) -> str:
     arguments, expected = case
     call = ast.Call(ast.Name(function), [], _keywords(arguments))
@@ -185,7 +188,7 @@ def _assertion(
     return "\n".join(map(ast.unparse, [*setup, ast.Assert(asserted)]))
 
 
-def _literal(expected: ast.expr, compute: Callable[[str], Answer]) -> ast.expr:
+def _literal(expected: ast.expr, compute: Callable[[str], ReferenceOutput]) -> ast.expr:
     """The value of an expression as a literal; the expression itself if it has no such value."""
     if is_literal(expected):
         return expected

@@ -13,7 +13,7 @@ from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import ProgramRun
 from securecoderl_edge.scoring.explain import about_failure
-from securecoderl_edge.scoring.references import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
+from securecoderl_edge.scoring.reference_solutions import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 

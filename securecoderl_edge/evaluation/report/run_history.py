@@ -1,7 +1,7 @@
 """The course of a run, read from its folder: phases, updates, evaluations, samples.
 
 A run may be unfinished, or come from another machine. Absent or damaged parts are skipped and listed in
-`History.missing`.
+`RunHistory.missing`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PhaseCourse:
 
 
 @dataclass
-class History:
+class RunHistory:
     """All that a report shows of one run.
 
     Attributes:
@@ -93,9 +93,9 @@ def as_number(value: object) -> float | None:
     return float(value)
 
 
-def read_history(run: Run) -> History:
+def read_history(run: Run) -> RunHistory:
     """Read a run folder, with at most `SAMPLES` of each kind of sample."""
-    history = History(run)
+    history = RunHistory(run)
     history.config = _read_text(run.path / "config.toml", history)
     history.environment = _read_text(run.path / ENVIRONMENT, history)
     if history.environment is not None:
@@ -124,7 +124,7 @@ def read_history(run: Run) -> History:
 
 
 def _phase(
-    name: str, folder: Path | None, start: int, rows: Mapping[int, Mapping[str, Any]], history: History
+    name: str, folder: Path | None, start: int, rows: Mapping[int, Mapping[str, Any]], history: RunHistory
 ) -> PhaseCourse:
     outcome: Mapping[str, Any] = {}
     evaluations: list[Mapping[str, Any]] = []
@@ -144,7 +144,7 @@ def _phase(
     return PhaseCourse(name, start, updates, planned, outcome, points)
 
 
-def _choose_samples(history: History, most: int) -> None:
+def _choose_samples(history: RunHistory, most: int) -> None:
     """Choose samples by the time they were sampled, never by their result."""
     starts = {phase.name: phase.start for phase in history.phases}
     ends: dict[str, tuple[Point, Point]] = {}
@@ -168,7 +168,7 @@ def _choose_samples(history: History, most: int) -> None:
     history.repeated = sorted(far, key=lambda pair: pair[0].x - pair[1].x)[:most]
 
 
-def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
+def _rows(name: str, history: RunHistory) -> Iterator[dict[str, Any]]:
     """The rows of a file in the run folder that have a phase and a step."""
     damaged: list[int] = []
     file = history.run.path / name
@@ -192,7 +192,7 @@ def _is_step(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_STEP
 
 
-def _read_text(path: Path, history: History) -> str | None:
+def _read_text(path: Path, history: RunHistory) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -200,7 +200,7 @@ def _read_text(path: Path, history: History) -> str | None:
         return None
 
 
-def _decode(text: str, name: str, history: History) -> Mapping[str, Any]:
+def _decode(text: str, name: str, history: RunHistory) -> Mapping[str, Any]:
     """The JSON object that ``text`` is, or an empty one."""
     try:
         value = json.loads(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.problems.problem import Test
 
 

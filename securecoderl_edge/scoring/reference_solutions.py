@@ -1,4 +1,4 @@
-"""Check of reference solutions against the tests of their problems, and their CPU time.
+"""Check of reference solutions against the tests of their problems, and their CPU time; the outputs that they return.
 
 Wrong tests hurt RL more than few tests: a problem that cannot be solved only adds noise. A problem *passes* if at least
 one of its solutions passes all its tests. Other failing solutions are counted, but do not fail the problem, because
@@ -19,13 +19,16 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.python_source import returns_at_top_level, wrap_in_function
+from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.scoring.scorer import Item
+from securecoderl_edge.sandbox import Execution, FunctionCall, Limits, SandboxPool
+from securecoderl_edge.scoring.scorer import Submission
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -37,6 +40,9 @@ TIMES = 5  # those of the slowest reference
 _DOES_NOT_PARSE = "does not parse"
 INSECURE = "insecure"
 WRONG_INSECURE = "wrong insecure solution"
+# A batch of inputs may take the reference solution this long.
+OUTPUT_LIMITS = Limits(cpu_seconds=30, wall_seconds=60)
+_FAULTS = {"cpu": "exceeds the time limit", "wall": "exceeds the time limit", "memory": "exceeds the memory limit"}
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def check_problems(
     found = {problem.id: _Found() for problem in problems}
     solutions = returning = repaired = 0
     asked, handed_out = itertools.tee(_solutions(problems, scorer.limits.cpu_seconds))
-    for batch in scorer.in_batches(Item(each.problem, each.program) for each in handed_out):
+    for batch in scorer.in_batches(Submission(each.problem, each.program) for each in handed_out):
         for (score, slowest), each in zip(batch, asked, strict=False):  # `asked` waits for the next batch
             if each.is_insecure:
                 is_example = score.passes_all_tests and bool(score.failed_security)
@@ -234,3 +240,27 @@ def _passes(score: Score) -> bool:
 
 def _rank(score: Score) -> tuple[int, int, int]:
     return score.passed, score.stage, -len(score.failed_security)
+
+
+@contextmanager
+def reference_outputs(sandbox: str = "auto", limits: Limits = OUTPUT_LIMITS) -> Iterator[Evaluate]:
+    """Yield a function that evaluates an expression after a program has run, in the sandbox.
+
+    Raises:
+        SceError: this system does not offer the sandbox level.
+    """
+    with SandboxPool(1, limits, sandbox) as pool:
+
+        def evaluate(program: str, entry_point: str, expression: str) -> ReferenceOutput:
+            run = pool.run(program, calls=[FunctionCall(expression, entry_point=entry_point)])
+            return _output(run.executions[0]) if run.parses else ReferenceOutput(None, "does not parse")
+
+        yield evaluate
+
+
+def _output(execution: Execution) -> ReferenceOutput:
+    if execution.clean and execution.value is not None:
+        return ReferenceOutput(execution.value, cpu_seconds=execution.cpu_seconds)
+    if execution.stopped_by == "output":
+        return ReferenceOutput(None, "prints or returns too much", is_too_long=True, cpu_seconds=execution.cpu_seconds)
+    return ReferenceOutput(None, _FAULTS.get(execution.stopped_by, "fails"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from securecoderl_edge.evaluation.study.arms import FINAL
 from securecoderl_edge.evaluation.tables import Table, interval_cell
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import METRICS, Metric
-from securecoderl_edge.scoring.statistics import Interval
 
 Record = Mapping[str, Any]
 

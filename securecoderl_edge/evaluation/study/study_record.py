@@ -21,8 +21,8 @@ from securecoderl_edge.evaluation.study.steps import (
     train_step,
 )
 from securecoderl_edge.evaluation.tables import interval_record
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import METRICS, Metric, Row
-from securecoderl_edge.scoring.statistics import Interval
 from securecoderl_edge.system.machine import describe_machine
 
 _BY_SEED = {

@@ -11,15 +11,15 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.scoring.scorer import Item, Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.serving.faults import Fault, invalid, too_many
-from securecoderl_edge.serving.settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
+from securecoderl_edge.serving.serve_settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
 _KEYS = {"problem", "problem_id", "completion", "program"}
 
 
-def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> list[Item]:
-    """The items of a body of ``/v1/score``; takes time, as programs are extracted from long texts.
+def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> list[Submission]:
+    """The programs of a body of ``/v1/score``; takes time, as programs are extracted from long texts.
 
     Args:
         problems: those that items may name, by id.
@@ -36,7 +36,7 @@ def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> lis
     return [_item(item, f"items[{place}]", problems) for place, item in enumerate(items)]
 
 
-def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Item:
+def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Submission:
     if (
         not isinstance(item, dict)
         or set(item) - _KEYS
@@ -49,8 +49,8 @@ def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Item:
     if not isinstance(item[name], str):
         raise invalid(f"{place}.{name}", "must be text")
     if name == "program":
-        return Item(problem, item[name], extract="raw")
-    return Item(problem, extract_program(item[name], PromptFacts.of(problem)), extract="auto")
+        return Submission(problem, item[name], extract="raw")
+    return Submission(problem, extract_program(item[name], PromptFacts.of(problem)), extract="auto")
 
 
 def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Problem:
@@ -99,8 +99,8 @@ class ScoreService:
         """Batches in progress."""
         return len(self._batches)
 
-    def start(self, items: Sequence[Item]) -> asyncio.Task[list[Score]]:
-        """Start a batch; its scores are in the order of the items. Cancel the task to end what runs and begin no more.
+    def start(self, submissions: Sequence[Submission]) -> asyncio.Task[list[Score]]:
+        """Start a batch; its scores are in their order. Cancel the task to end what runs and begin no more.
 
         The task raises SceError if the sandbox fails: no program then gets a score.
 
@@ -109,7 +109,7 @@ class ScoreService:
         """
         if self.running >= self._max_requests:
             raise too_many(self.running)
-        batch = asyncio.create_task(self._score(items))
+        batch = asyncio.create_task(self._score(submissions))
         self._batches.add(batch)
         batch.add_done_callback(self._forget)
         return batch
@@ -123,11 +123,11 @@ class ScoreService:
         self._batches.discard(batch)
         _ = batch.cancelled() or batch.exception()  # nobody asks for the result of a client that has left
 
-    async def _score(self, items: Sequence[Item]) -> list[Score]:
+    async def _score(self, batch: Sequence[Submission]) -> list[Score]:
         has_ended = threading.Event()
         scorer = self._scorer.until(has_ended.is_set)
         futures = [
-            scorer.score_async(item.problem, item.program, place, item.extract) for place, item in enumerate(items)
+            scorer.score_async(each.problem, each.program, place, each.extract) for place, each in enumerate(batch)
         ]
         try:
             return [await asyncio.wrap_future(future) for future in futures]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.scoring.statistics import (
+from securecoderl_edge.scoring.intervals import (
     bootstrap_mean,
     mcnemar_exact,
     paired_difference,
@@ -116,7 +116,7 @@ def test_repeating_each_sample_of_a_problem_does_not_narrow_the_bootstrap() -> N
 def test_blocks_of_resamples_do_not_change_the_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     values = alone(np.random.default_rng(6).random(40))
     whole = bootstrap_mean(values, resamples=999)
-    monkeypatch.setattr("securecoderl_edge.scoring.statistics._CHUNK", 40 * 7)
+    monkeypatch.setattr("securecoderl_edge.scoring.intervals._CHUNK", 40 * 7)
     assert bootstrap_mean(values, resamples=999) == whole
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from securecoderl_edge.problems.assertions import assertions_of, translate
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Execution, Limits, SandboxPool, literal
-from securecoderl_edge.scoring.calls import call_of, judge
+from securecoderl_edge.scoring.call_outcomes import call_of, judge
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -19,12 +22,15 @@ from securecoderl_edge.evaluation.tables import (
     comparison_table,
     devices_in_words,
     prompts_in_words,
+    to_markdown,
 )
+from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.export.quantization_report import QuantizationReport
 
+TABLE_FORMATS = {"json": "One JSON document on stdout.", "markdown": "Markdown tables on stdout."}
 WIDE = 92
 _PIPE_WIDTH = 100
 _FOOTNOTE = (
@@ -67,7 +73,7 @@ def show_quantization(report: QuantizationReport) -> None:
     data.print(report.sentence(), soft_wrap=True)
 
 
-def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
+def _show_tables(tables: Iterable[tuple[str, Table]]) -> None:
     """Print tables with their titles; on a narrow terminal row by row."""
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
     for title, table in tables:
@@ -81,6 +87,25 @@ def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
             for column, cell in zip(table.columns[named:], row[named:], strict=True):
                 console.print(escape_controls(f"  {column:14}{cell}").replace("\n", "  "))
         console.print()
+
+
+def publish_tables(
+    output: str | None, record: Mapping[str, Any], tables: Callable[[int], Iterable[tuple[str, Table]]], file: Path
+) -> None:
+    """Save a record, and print it as one of `TABLE_FORMATS`, or its tables for a terminal.
+
+    Args:
+        tables: makes them with one line per cell, or with two, the interval below the value.
+    """
+    document = json.dumps(record, indent=1, allow_nan=False)
+    with write_atomically(file) as out:
+        out.write(f"{document}\n")
+    if output == "json":
+        click.echo(document)
+    elif output == "markdown":
+        click.echo("\n".join(f"{title}\n\n{to_markdown(table)}" for title, table in tables(1)), nl=False)
+    else:
+        _show_tables(tables(2))
 
 
 def _print(console: Console, table: Table) -> None:

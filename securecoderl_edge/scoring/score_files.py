@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,25 +14,12 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_digest
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
 from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.files import take_lock
 from securecoderl_edge.system.rows import decode_line, read_jsonl
 
 Key = tuple[str, int]
 _BEGINNING = b'{"id": '  # of every line that `score_line` writes
-
-
-@dataclass(frozen=True)
-class Submission:
-    """One completion of one problem and the program in it."""
-
-    problem: Problem
-    sample: int
-    program: str
-
-    @property
-    def key(self) -> Key:
-        """Its identity in files."""
-        return self.problem.id, self.sample
 
 
 def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> list[Submission]:
@@ -64,7 +50,7 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
         seen[name, sample] = number
         if name not in facts:
             facts[name] = prompt_facts(known[name], extract=extract)
-        submissions.append(Submission(known[name], sample, extract_program(completion, facts[name])))
+        submissions.append(Submission(known[name], extract_program(completion, facts[name]), sample, extract))
     if not submissions:
         raise SceError(f'{path}: the file is empty; expected one object with "id" and "completion" per line')
     return submissions

@@ -14,7 +14,7 @@ from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.explain import explain
-from securecoderl_edge.scoring.references import check_problems
+from securecoderl_edge.scoring.reference_solutions import check_problems
 from securecoderl_edge.scoring.reward import Outcome, functional_reward, over_budget, stage
 from securecoderl_edge.scoring.score import score_from_record
 from securecoderl_edge.scoring.scorer import Scorer

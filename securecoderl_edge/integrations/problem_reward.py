@@ -17,10 +17,10 @@ from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, question
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 
 # A trainer's completion: text, or the messages of a conversation, the last of which the model wrote.
-Completion = str | Sequence[Mapping[str, Any]]
+TrainerCompletion = str | Sequence[Mapping[str, Any]]
 
 PARTS = ("reward", "reward_paper", "r_func", "r_sec", "r_tests")
 
@@ -68,7 +68,7 @@ class ProblemReward:
             return {name: format.prompt(problem) for name, problem in problems.items()}
         return {name: [{"role": "user", "content": question(problem)}] for name, problem in problems.items()}
 
-    def scores(self, completions: Iterable[tuple[str, Completion]]) -> list[Score]:
+    def scores(self, completions: Iterable[tuple[str, TrainerCompletion]]) -> list[Score]:
         """Score ``(problem id, completion)`` pairs in parallel; the scores are in the order of the pairs.
 
         Raises:
@@ -77,10 +77,10 @@ class ProblemReward:
         """
         pairs = [(self._problem(name), text_of(completion)) for name, completion in completions]
         facts = {problem.id: PromptFacts.of(problem, self._format) for problem, _ in pairs}
-        programs = [(problem, extract_program(text, facts[problem.id]), 0) for problem, text in pairs]
-        return _scorer(self.workers).score_all(programs, extract="auto")
+        programs = ((problem, extract_program(text, facts[problem.id])) for problem, text in pairs)
+        return _scorer(self.workers).score_all(Submission(*each, extract="auto") for each in programs)
 
-    def rewards(self, completions: Iterable[tuple[str, Completion]]) -> list[float]:
+    def rewards(self, completions: Iterable[tuple[str, TrainerCompletion]]) -> list[float]:
         """The reward of each pair; see `scores`."""
         return [float(getattr(score, self.part)) for score in self.scores(completions)]
 
@@ -96,7 +96,7 @@ class ProblemReward:
         return problem
 
 
-def text_of(completion: Completion) -> str:
+def text_of(completion: TrainerCompletion) -> str:
     """The text of a completion; of messages, that of the last one, without images and tool calls."""
     if isinstance(completion, str):
         return completion

@@ -1,0 +1,82 @@
+"""``sce score --problems --completions``: a score for each completion of a file, and their summary."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track
+from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.problems.problem_file import MAX_TESTS
+from securecoderl_edge.problems.sources import is_benchmark, load_problems
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scoring.score import Score
+
+
+def score_completions(config: ScoreConfig) -> None:
+    """Print or write the scores; those that a file has already are not computed again."""
+    from securecoderl_edge.scoring.score import score_line
+    from securecoderl_edge.scoring.score_files import open_scores, read_scores, read_submissions
+
+    if config.problems is None or config.completions is None:
+        raise UsageError("Missing arguments: give --problems and --completions, or FILE.")
+    if config.expect is not None or config.input is not None or config.json:
+        raise UsageError("--input, --expect and --json need FILE.")
+    if config.target is not None or config.budget is not None:
+        raise UsageError("--target and --budget need FILE. A problem has fields of these names.")
+    problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
+    submissions = read_submissions(Path(config.completions), problems, config.extract)
+    out = Path(config.out) if config.out is not None else None
+    if out is not None:  # an existing one is continued
+        refuse_to_overwrite(out, True, config.problems, config.completions)
+    with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
+        scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}
+        missing = [submission for submission in submissions if submission.key not in scores]
+        if scores:
+            say(f"{len(submissions) - len(missing)} of {len(submissions)} completions are already scored in {out}")
+        with track(len(missing), "scoring", lines=False) as tracker:
+            for batch in scorer.in_batches(missing):
+                done = [score for score, _ in batch]
+                text = "".join(map(score_line, done))
+                if file is not None:
+                    file.write(text)
+                    file.flush()
+                else:
+                    click.echo(text, nl=False)
+                scores |= {(each.id, each.sample): each for each in done}
+                tracker.update(len(batch))
+    _show_summary([scores[submission.key] for submission in submissions])
+
+
+def _show_summary(scores: Sequence[Score]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from securecoderl_edge.scoring.metrics import EVERY_METRIC, mean_of_scores
+    from securecoderl_edge.scoring.reward import STAGE_NAMES
+    from securecoderl_edge.scoring.signs import SIGNS
+
+    summary = mean_of_scores(scores)
+    title = f"{len(scores)} scores"
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for metric in EVERY_METRIC:
+        if metric.name in summary:
+            value = summary[metric.name]
+            shown = "-" if value is None else f"{value * 100:.1f}" if metric.is_rate else f"{value:.3f}"
+            table.add_row(metric.title, shown)
+    for number, name in enumerate(STAGE_NAMES):
+        table.add_row(f"level {number}: {name}", str(summary["stages"][name]))
+    for sign in SIGNS:
+        if summary[sign]:
+            table.add_row(f"{sign.replace('_', ' ')} %", f"{summary[sign] * 100:.1f}")
+    console = talk if talk.is_terminal else new_console(stderr=True, width=80)
+    console.print(table)

@@ -1,0 +1,89 @@
+"""The flags of ``sce score``, and the scorer that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securecoderl_edge.commands.console import warn_of_level
+from securecoderl_edge.config import setting
+from securecoderl_edge.evaluation.shards import engine_setting
+from securecoderl_edge.languages.language import LANGUAGE_NAMES
+from securecoderl_edge.languages.targets import TARGET_NAMES
+from securecoderl_edge.prompts.extraction import EXTRACT_MODES
+from securecoderl_edge.sandbox.levels import sandbox_setting
+from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
+from securecoderl_edge.sandbox.sanitizers import analyzers_setting
+from securecoderl_edge.sandbox.severity import severity_setting
+from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
+
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox import Limits
+    from securecoderl_edge.scoring.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Flags of `sce score`."""
+
+    problems: str | None = setting(None, "Problems: JSONL, starter[:SPLIT], humaneval or mbpp[:SPLIT].", metavar="FILE")
+    completions: str | None = setting(None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE")
+    out: str | None = setting(
+        None, "File for the scores; if it exists, only missing scores are computed.", metavar="FILE"
+    )
+    extract: str = setting(
+        "auto", "auto: extract the code from the completion; raw: score the text unchanged.", choices=EXTRACT_MODES
+    )
+    input: str | None = setting(
+        None, "With FILE: standard input of the program, as text or a file name.", metavar="TEXT"
+    )
+    expect: str | None = setting(None, "With FILE: expected output, as text or a file name.", metavar="TEXT")
+    language: str = setting(
+        "auto",
+        "With FILE: language of the program; auto: C for FILE.c, else Python.",
+        choices=("auto", *LANGUAGE_NAMES),
+    )
+    target: str | None = setting(
+        None, "With FILE in C: build it for this target too, and run it on an emulated board.", choices=TARGET_NAMES
+    )
+    budget: str | None = setting(
+        None, 'With --target: its limits, as in a problem: {"code_bytes": 512, "heap": false}.', metavar="JSON"
+    )
+    workers: int | None = setting(
+        None, "Programs to run at the same time.  [default: one per core]", minimum=1, metavar="N"
+    )
+    cpu_seconds: float = setting(5.0, "CPU time limit per test.", minimum=0.01, metavar="S")
+    wall_seconds: float = setting(
+        10.0, "Wall time limit per test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
+    )
+    memory_mib: int = setting(1024, "Memory limit per test, in MiB.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
+    credit_rule: str = credit_rule_setting()
+    security: str = security_rule_setting()
+    severity: str = severity_setting()
+    analyzers: str = analyzers_setting()
+    sandbox: str = sandbox_setting()
+    engine: str = engine_setting()
+    json: bool = setting(False, "With FILE: print the score as one JSON document.")
+
+    def limits(self) -> Limits:
+        """Of a test."""
+        from securecoderl_edge.sandbox import Limits
+
+        return Limits(self.cpu_seconds, self.wall_seconds, self.memory_mib)
+
+
+def opened_scorer(config: ScoreConfig) -> Scorer:
+    """The scorer; warns of weak isolation."""
+    from securecoderl_edge.scoring.cluster_scorer import open_scorer
+
+    warn_of_level(config.sandbox)
+    return open_scorer(
+        config.engine,
+        config.workers,
+        config.limits(),
+        config.credit_rule,
+        config.severity,
+        config.sandbox,
+        security=config.security,
+        analyzers=config.analyzers,
+    )

@@ -1,0 +1,158 @@
+"""``sce score FILE``: one program on one test, with its score explained; or the findings of files that are not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import tokenize
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import click
+
+from securecoderl_edge.commands.console import say, warn_of_level
+from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
+from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.languages.analyzers import AnalyzerChoice
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language, language_of_file
+from securecoderl_edge.languages.targets import TargetBudget, budget_of
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.system.cluster import is_ray
+from securecoderl_edge.text import escape_controls, unescaped
+
+_LONGEST_PROGRAM = 64 << 20
+
+
+def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
+    """Print the medium and high findings of files, and return whether all are programs without any."""
+    from securecoderl_edge.sandbox import SandboxPool
+    from securecoderl_edge.sandbox.security import Scan, SecurityScanner
+    from securecoderl_edge.scoring.explain import about_file
+    from securecoderl_edge.scoring.scorer import analyzers_of
+
+    _check_alone(config)
+    if config.input is not None or config.json or config.target is not None or config.budget is not None:
+        raise UsageError("Missing option --expect: the expected output of the program.")
+    warn_of_level(config.sandbox)
+    for path in paths:
+        language = _language(path, config)
+        if not language.has_text_scan and not analyzers_of(language.name, cast(AnalyzerChoice, config.analyzers)):
+            raise UsageError(f"{path}: no static analyzer reads it. Give --input and --expect to run the program.")
+    faulty = 0
+    has_analyzers = config.analyzers == "auto"
+    with SandboxPool(1, None, config.sandbox, has_analyzers) as pool, SecurityScanner() as scanner:
+        for path in paths:
+            language = _language(path, config)
+            try:
+                program = _read_program(path, language)
+            except UsageError:
+                raise
+            except SceError as error:  # the files behind it are scanned
+                click.echo(escape_controls(str(error)))
+                faulty += 1
+                continue
+            run = pool.run(program, language=language.name)
+            scan = scanner.scan(program) if language.has_text_scan else run.analysis or Scan()
+            lines = about_file(str(path), run, scan, language)
+            faulty += bool(lines)
+            for line in lines:
+                click.echo(escape_controls(line))
+    say(f"scanned {len(paths)} file{'s' * (len(paths) > 1)}, ran none; {faulty or 'none'} with findings")
+    return not faulty
+
+
+def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
+    """Print the score of one program on one test, and return whether it passes."""
+    from securecoderl_edge.scoring.explain import explain
+    from securecoderl_edge.scoring.scorer import Scorer
+
+    _check_alone(config)
+    if len(paths) > 1:
+        raise UsageError("--expect is for one FILE. Give one file, or leave out --expect to scan all.")
+    (path,) = paths
+    assert config.expect is not None
+    expected = _text_of("--expect", config.expect)
+    if not expected.strip():
+        raise UsageError("--expect is empty: a program that prints nothing would pass. Give the expected output.")
+    language = _language(path, config)
+    program = _read_program(path, language)
+    test = Test(_text_of("--input", config.input or ""), expected)
+    budget = _budget(language, config)
+    problem = Problem(
+        id=path.name, statement="", tests=(test,), language=language.name, target=config.target or "", budget=budget
+    )
+    with opened_scorer(config) as scorer:
+        assert isinstance(scorer, Scorer)
+        result, run = scorer.inspect(problem, program)
+    if config.json:
+        click.echo(json.dumps(result.to_record()))
+    else:
+        shown = explain(result, run, expected, config.limits(), language, problem.target, budget)
+        click.echo(escape_controls(shown))
+    return result.passed == result.total
+
+
+def _check_alone(config: ScoreConfig) -> None:
+    for name in ("problems", "completions", "out"):
+        if getattr(config, name) is not None:
+            raise UsageError(f"--{name} cannot be combined with FILE. Leave one of them out.")
+    if is_ray(config.engine):
+        raise UsageError("--engine cannot be combined with FILE. Leave one of them out.")
+
+
+def _language(path: Path, config: ScoreConfig) -> Language:
+    return language_of_file(path) if config.language == "auto" else LANGUAGES[config.language]
+
+
+def _budget(language: Language, config: ScoreConfig) -> TargetBudget:
+    if config.target is not None and language != C:
+        raise UsageError("--target is for programs in C.")
+    if config.budget is not None and config.target is None:
+        raise UsageError("Missing option --target, for which --budget limits programs.")
+    try:
+        return budget_of(json.loads(config.budget or "{}"))
+    except ValueError as error:
+        raise UsageError(f"--budget: {error}") from None
+
+
+def _read_program(path: Path, language: Language) -> str:
+    if path.suffix == ".ipynb":
+        raise UsageError(f"{path}: a notebook, not a program. Convert it with: jupyter nbconvert --to script")
+    try:
+        # In Python, a comment can name another encoding.
+        with tokenize.open(path) if language == PYTHON else path.open(encoding="utf-8") as file:
+            text = file.read(_LONGEST_PROGRAM + 1)
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from None
+    except SyntaxError as error:
+        raise SceError(f"{path}: not UTF-8 text ({error.msg})") from None
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: a folder, not a file") from None
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    if len(text) > _LONGEST_PROGRAM:
+        raise UsageError(f"{path}: too long; the limit is {_LONGEST_PROGRAM >> 20} Mi characters")
+    return text
+
+
+def _text_of(option: str, value: str) -> str:
+    """The text of an option, or of the file that it names; see `unescaped`.
+
+    Raises:
+        SceError: the file is not UTF-8 text.
+        UsageError: it cannot be read.
+    """
+    try:
+        # Never an error, however long the text is. `sce generate` writes @ before the name of a file.
+        if file := next(filter(os.path.isfile, (value, value.removeprefix("@"))), None):
+            return Path(file).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_utf8(f"{option} {value}", error) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {value}: cannot be read ({error})") from None
+    if value.endswith((".txt", ".in", ".out")):
+        say(f"{option} {value}: no such file, so it is taken as the text")
+    return unescaped(value)
