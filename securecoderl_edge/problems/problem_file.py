@@ -25,7 +25,6 @@ _ALIKE = 0.8  # names of fields, of 1
 _LONGEST_NAME = 256
 _MOST_UNKNOWN = 100
 _MOST_FAULTS = 5  # of a file, in one message
-_FIELDS = tuple(field.name for field in fields(Problem))
 
 
 class ProblemError(ValueError):
