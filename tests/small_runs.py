@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import HeldOutResult
 from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.update.learner import Update
 
 # Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
 PHASES = (
@@ -37,6 +38,12 @@ EPOCHS = (
 def varied_reward(score: Score, weight: float, *_: Any) -> float:
     """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
     return len(score.program) % 7 / 7
+
+
+def an_update(problems: Sequence[Problem], scorer: Any = None, phase: str = "partial", **given: Any) -> Update:
+    """The first update of a phase, or that of another ``step``; with other settings by name."""
+    step = given.pop("step", 1)
+    return Update(TrainSettings(**{"seed": 5, **given}), phase, problems, step, scorer)
 
 
 def write_additions(path: Path, tests: int = 1, count: int = 20) -> Path:

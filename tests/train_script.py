@@ -88,14 +88,14 @@ def plant(rank: str, phase: str, step: str, kind: str) -> None:
     """Let one process fail at the end of the first backward pass of an update."""
     import torch
 
-    from securecoderl_edge.training.phase import Phase
-    from securecoderl_edge.training.update.learner import Learner
+    from securecoderl_edge.training.phase import UPDATES
+    from securecoderl_edge.training.update.learner import Learner, Update
 
-    update, backward, now = Phase._update, Learner.backward, [""]
+    updates, backward, now = dict(UPDATES), Learner.backward, [""]
 
-    def noted(self: Phase, learner: Any, usable: Any) -> Any:
-        now[0] = f"{self.name} {self.progress.step}"
-        return update(self, learner, usable)
+    def noted(learner: Learner, update: Update) -> Any:
+        now[0] = f"{update.phase} {update.step}"
+        return updates[update.phase](learner, update)
 
     def failing(self: Learner, loss: torch.Tensor) -> None:
         is_now = now[0] == f"{phase} {step}" and os.environ.get("RANK", "0") == rank
@@ -107,7 +107,8 @@ def plant(rank: str, phase: str, step: str, kind: str) -> None:
         if is_now and kind.startswith("SIG"):
             os.kill(os.getpid(), signal.Signals[kind])
 
-    Phase._update, Learner.backward = noted, failing  # type: ignore[method-assign]
+    UPDATES.update(dict.fromkeys(UPDATES, noted))
+    Learner.backward = failing  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def test_a_plan_downloads_nothing_of_a_model_that_is_half_here(
         asked.append((name, download))
         return tiny_model
 
-    for module in ("plan", "workplace"):
+    for module in ("plan", "inputs"):
         monkeypatch.setattr(f"securecoderl_edge.training.{module}.base_folder", base_folder)
     result = train(Path("someone/model"), problems, tmp_path / "run", "--dry-run", "--phases", "sft")
     assert result.exit_code == 0, result.output

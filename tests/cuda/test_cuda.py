@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from decoded import sampled, served
+from small_runs import an_update
 from tiny_families import build_family
 
 from securecoderl_edge.errors import SceError
@@ -27,13 +28,13 @@ from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
+from securecoderl_edge.training.checkpoint import PhaseProgress, load_latest, save_checkpoint
 from securecoderl_edge.training.memory import plan_memory
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings, TrainSettings
-from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head, memory_for
+from securecoderl_edge.training.settings import PpoSettings, SftSettings, TrainSettings
+from securecoderl_edge.training.update.learner import Learner, Update, make_optimizer, make_value_head, memory_for
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
-from securecoderl_edge.training.update.sft_update import sft_update
+from securecoderl_edge.training.update.supervised import sft_update
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("varied_reward")]
 
@@ -75,7 +76,11 @@ def policy(learner: Learner) -> torch.Tensor:
 
 
 def rl(learner: Learner, scorer: Scorer, ppo: PpoSettings = PPO, step: int = 1) -> dict[str, Any]:
-    return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5)[0]
+    return ppo_update(learner, an_update(PROBLEMS, scorer, ppo=ppo, step=step))[0]
+
+
+def supervised(step: int) -> Update:
+    return an_update(PROBLEMS, None, "sft", sft=SftSettings(batch_size=4), seed=0, step=step)
 
 
 def log_probs_and_gradient(folder: Path, compute: Compute) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,7 +169,7 @@ def test_supervised_updates_learn(accelerator: str, tiny_model: Path, optimizer:
     if optimizer != "adamw":
         pytest.importorskip("bitsandbytes")
     learner = make_learner(tiny_model, on(accelerator), optimizer=optimizer)
-    losses = [sft_update(learner, PROBLEMS, SftSettings(batch_size=4), n, 0, 2048)["loss/sft"] for n in range(1, 7)]
+    losses = [sft_update(learner, supervised(step))[0]["loss/sft"] for step in range(1, 7)]
     assert losses[-1] < losses[0]
 
 
@@ -185,7 +190,7 @@ def update_twice(accelerator: str, tiny_model: Path, scorer: Scorer) -> Callable
         learner.scaler.load_state_dict({**learner.scaler.state_dict(), "scale": 512.0})  # a new one has another
         rl(learner, scorer, ppo)
         if folder is not None:
-            save_checkpoint(folder, learner, Progress(step=1), "tiny", {}, ())
+            save_checkpoint(folder, learner, PhaseProgress(step=1), "tiny", {}, ())
             learner = make_learner(tiny_model, learner.compute, value_head=True)
             assert load_latest(folder, learner, {}).step == 1
         rl(learner, scorer, ppo, step=2)
@@ -208,11 +213,11 @@ def test_a_resumed_run_continues_bit_for_bit_at_its_loss_scale(
 
 def test_a_checkpoint_loads_on_the_cpu(accelerator: str, tiny_model: Path, tmp_path: Path) -> None:
     learner, other = (make_learner(tiny_model, on(device)) for device in (accelerator, "cpu"))
-    sft_update(learner, PROBLEMS, SftSettings(batch_size=4), 1, 0, 2048)
-    save_checkpoint(tmp_path, learner, Progress(step=1), "tiny", {}, ())
+    sft_update(learner, supervised(1))
+    save_checkpoint(tmp_path, learner, PhaseProgress(step=1), "tiny", {}, ())
     load_latest(tmp_path, other, {})
     assert torch.equal(policy(learner), policy(other))
-    sft_update(other, PROBLEMS, SftSettings(batch_size=4), 2, 0, 2048)
+    sft_update(other, supervised(2))
 
 
 def test_the_memory_plan_covers_the_peak_of_the_allocator(accelerator: str, tiny_model: Path, scorer: Scorer) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from securecoderl_edge.training.update.rewards import corrected, training_reward
 
 from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.problem import Problem, Test, same_output
@@ -33,6 +32,7 @@ from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, 
 from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.training.settings import RewardSettings
+from securecoderl_edge.training.update.rollout import corrected, training_reward
 
 PASS = Outcome("pass", True, True)
 WRONG = Outcome("wrong", True, False)

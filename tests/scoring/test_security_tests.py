@@ -10,7 +10,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from securecoderl_edge.training.update.rewards import training_reward
 
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.sandbox import Limits
@@ -22,6 +21,7 @@ from securecoderl_edge.scoring.reward import beyond_constant, security_reward
 from securecoderl_edge.scoring.score import score_from_record, score_line
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import RewardSettings
+from securecoderl_edge.training.update.rollout import training_reward
 
 GREET = Problem(
     "greet",

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from small_runs import rows, untimed
+from small_runs import an_update, rows, untimed
 
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
@@ -77,7 +77,8 @@ def policy(learner: Learner) -> torch.Tensor:
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> tuple[dict[str, Any], Rollout]:
-    return ppo_update.ppo_update(learner, scorer, PROBLEMS, ppo, REWARD, 1.0, PHASE, step, SEED)
+    made = an_update(PROBLEMS, scorer, PHASE, step=step, seed=SEED, ppo=ppo, reward=REWARD)
+    return ppo_update.ppo_update(learner, made)
 
 
 class Slow:

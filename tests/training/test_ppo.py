@@ -13,7 +13,6 @@ from torch import Tensor
 
 from securecoderl_edge.training.update.ppo import (
     batch_advantages,
-    chunked_log_probs,
     explained_variance,
     generalized_advantages,
     kl_shaped_rewards,
@@ -25,6 +24,7 @@ from securecoderl_edge.training.update.ppo import (
     value_loss,
     whiten,
 )
+from securecoderl_edge.training.update.sequences import chunked_log_probs
 
 
 @pytest.fixture

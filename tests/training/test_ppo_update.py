@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from small_runs import an_update
 
 from securecoderl_edge.models import fused
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
@@ -23,8 +24,8 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.checkpoint import PhaseProgress, load_latest, save_checkpoint
+from securecoderl_edge.training.settings import PpoSettings
 from securecoderl_edge.training.update import ppo_update
 from securecoderl_edge.training.update.learner import Learner, make_value_head
 from securecoderl_edge.training.update.rollout import collect
@@ -55,7 +56,7 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> dict[str, Any]:
-    return ppo_update.ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5)[0]
+    return ppo_update.ppo_update(learner, an_update(PROBLEMS, scorer, ppo=ppo, step=step))[0]
 
 
 def policy(learner: Learner) -> torch.Tensor:
@@ -246,7 +247,7 @@ def test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale(
     learner.step(1.0, {})
     assert torch.equal(policy(learner), before)
     assert learner.scaler.get_scale() == 2.0**15
-    save_checkpoint(tmp_path / "c", learner, Progress(1), "base", {}, ())
+    save_checkpoint(tmp_path / "c", learner, PhaseProgress(1), "base", {}, ())
     again = make_learner(Compute("cpu", "fp32", torch.float16))
     load_latest(tmp_path / "c", again, {})
     assert again.scaler.get_scale() == 2.0**15
@@ -272,7 +273,7 @@ def test_nested_optimizer_states_come_back_from_a_checkpoint(
 
     learner, again = nested(), nested()
     learner.optimizer.step()
-    save_checkpoint(tmp_path / "c", learner, Progress(3, "", 2), "base", {"phase": "x"}, ())
+    save_checkpoint(tmp_path / "c", learner, PhaseProgress(3, 2), "base", {"phase": "x"}, ())
     progress = load_latest(tmp_path / "c", again, {"phase": "x"})
     assert (progress.step, progress.evaluations) == (3, 2)
     first, second = (each.optimizer.state_dict()["state"] for each in (learner, again))

@@ -17,7 +17,7 @@ import torch
 from once import Once
 from other_models import MODELS, build_other
 from pretend_device import NAME, BrokenRule, PretendTensor, pretend_device
-from small_runs import equal, rows
+from small_runs import an_update, equal, rows
 from tiny_families import FAMILIES, build_family
 
 from securecoderl_edge.errors import SceError
@@ -30,13 +30,14 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
+from securecoderl_edge.training.checkpoint import PhaseProgress, load_latest, save_checkpoint
 from securecoderl_edge.training.phase import Stopped
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings, TrainSettings
+from securecoderl_edge.training.settings import PpoSettings, SftSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import advantages, ppo, ppo_update, sft_update
+from securecoderl_edge.training.update import ppo, supervised
 from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
-from securecoderl_edge.training.update.sequences import Batch, make_batch
+from securecoderl_edge.training.update.ppo_update import ppo_update
+from securecoderl_edge.training.update.sequences import TokenBatch, make_batch
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -49,7 +50,8 @@ SFT = SftSettings(batch_size=4)
 FP32 = Compute(NAME, "fp32", torch.float32)
 V100 = Compute(NAME, "int8", torch.float16, torch.float16, recompute=True)
 MATH = ("loss", "objective", "policy", "val", "grad_norm", "episode")
-STEP, LEARN = "training/update/learner.py:Learner.step", "training/update/ppo_update.py:_learn"
+STEP = "training/update/learner.py:Learner.step"
+CHECKS, TABLE = (f"training/update/ppo_update.py:{name}" for name in ("with_log_probs", "trajectory_metrics"))
 OPTIMIZE = "training/update/minibatches.py:optimize"
 
 
@@ -71,12 +73,9 @@ def policy(learner: Learner) -> torch.Tensor:
 
 def learn(learner: Learner, scorer: Scorer, settings: PpoSettings = PPO, step: int = 1) -> dict[str, Any]:
     """An update of SFT, then one of PPO; the metrics of both."""
-    supervised = sft_update.sft_update(learner, PROBLEMS, SFT, step, 0, 100)
-    reward = RewardSettings()
-    return {
-        **supervised,
-        **ppo_update.ppo_update(learner, scorer, PROBLEMS, settings, reward, 1.0, "partial", step, 5)[0],
-    }
+    given = {"step": step, "ppo": settings, "sft": SFT}
+    sft, _ = supervised.sft_update(learner, an_update(PROBLEMS, None, "sft", **given))
+    return {**sft, **ppo_update(learner, an_update(PROBLEMS, scorer, **given))[0]}
 
 
 def on_both(make: Callable[[Compute], Learner], act: Callable[[Learner], dict[str, Any]]) -> None:
@@ -113,7 +112,7 @@ def test_every_family_learns_on_a_device_what_it_learns_on_the_cpu(family: str, 
     folder = once(f"family-{family}", lambda folder: build_family(folder, family))
     on_both(
         lambda place: make_learner(folder, place),
-        lambda learner: sft_update.sft_update(learner, PROBLEMS, SFT, 1, 0, 100),
+        lambda learner: supervised.sft_update(learner, an_update(PROBLEMS, None, "sft", ppo=PPO, sft=SFT))[0],
     )
 
 
@@ -154,14 +153,14 @@ def test_an_update_reads_the_device_a_fixed_number_of_times(
     draws = {place: count for place, count in watch.reads.items() if place.startswith("models/sampling.py")}
     assert sum(draws.values()) == PPO.max_tokens + 1
     # SFT's step and three epochs of two steps; a table after each of these, two checks before and a table after all.
-    assert watch.reads - Counter(draws) == Counter({STEP: 1 + 6, OPTIMIZE: 6, LEARN: 2 + 1})
+    assert watch.reads - Counter(draws) == Counter({STEP: 1 + 6, OPTIMIZE: 6, CHECKS: 2, TABLE: 1})
 
 
 def test_a_float16_step_reads_the_scale_of_the_loss_as_well(tiny_qwen: Path, scorer: Scorer) -> None:
     with pretend_device() as watch:
         learner = make_learner(tiny_qwen, V100)
         watch.reads.clear()
-        sft_update.sft_update(learner, PROBLEMS, SFT, 1, 0, 100)
+        supervised.sft_update(learner, an_update(PROBLEMS, None, "sft", ppo=PPO, sft=SFT))
     # The gradient; whether it overflowed; the scale before and after.
     assert watch.reads == {STEP: 4, "training/update/learner.py:precision_metrics": 1}
 
@@ -174,7 +173,7 @@ def test_a_checkpoint_of_a_device_resumes_there_bit_for_bit(
     with pretend_device():
         learner, again = (make_learner(tiny_qwen, compute, value_head=True) for _ in range(2))
         learn(learner, scorer, settings)
-        save_checkpoint(tmp_path, learner, Progress(1), "base", {}, ())
+        save_checkpoint(tmp_path, learner, PhaseProgress(1), "base", {}, ())
         load_latest(tmp_path, again, {})
         states = [value for state in again.optimizer.state.values() for name, value in state.items() if name != "step"]
         assert all(isinstance(state, PretendTensor) for state in states)
@@ -188,7 +187,7 @@ def test_a_checkpoint_of_a_device_can_be_read_on_the_cpu(tiny_qwen: Path, scorer
     with pretend_device():
         learner = make_learner(tiny_qwen, value_head=True)
         learn(learner, scorer)
-        save_checkpoint(tmp_path, learner, Progress(1), "base", {}, ())
+        save_checkpoint(tmp_path, learner, PhaseProgress(1), "base", {}, ())
         expected = policy(learner)
     here = make_learner(tiny_qwen, replace(FP32, device="cpu"), value_head=True)
     load_latest(tmp_path, here, {})
@@ -198,8 +197,8 @@ def test_a_checkpoint_of_a_device_can_be_read_on_the_cpu(tiny_qwen: Path, scorer
 def run_on(compute: Compute, patch: pytest.MonkeyPatch) -> None:
     """Let training choose the device."""
     patch.setattr("securecoderl_edge.training.train.choose_compute", lambda *_, **__: compute)
-    patch.setattr("securecoderl_edge.training.workplace.memory_limit", lambda *_: 1 << 40)
-    patch.setattr("securecoderl_edge.training.workplace.require_free_memory", lambda *_: None)
+    patch.setattr("securecoderl_edge.training.resources.memory_limit", lambda *_: 1 << 40)
+    patch.setattr("securecoderl_edge.training.resources.require_free_memory", lambda *_: None)
     patch.setattr(torch.cuda, "get_device_name", lambda: NAME)
 
 
@@ -237,7 +236,7 @@ def uninterrupted(epoch_settings: Callable[..., TrainSettings], once: Once) -> R
     "place",
     [
         "models/decoder.py:Decoder.forward",
-        "training/update/ppo_update.py:_learn",
+        CHECKS,
         "training/update/minibatches.py:optimize",
         "training/update/learner.py:Learner.backward",
         "training/update/learner.py:Learner.step",
@@ -286,10 +285,10 @@ def update(folder: Path, scorer: Scorer, compute: Compute = FP32) -> None:
 def test_a_batch_that_stays_on_the_cpu_is_found(
     tiny_qwen: Path, scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stays(pairs: Any, padding: int, device: Any) -> Batch:
+    def stays(pairs: Any, padding: int, device: Any) -> TokenBatch:
         return make_batch(pairs, padding, "cpu")
 
-    monkeypatch.setattr(sft_update, "make_batch", stays)
+    monkeypatch.setattr(supervised, "make_batch", stays)
     with pytest.raises(BrokenRule, match=r"transformer.py:hidden_states: .*embedding.* on the device and on the CPU"):
         update(tiny_qwen, scorer)
 
@@ -316,10 +315,10 @@ def test_a_number_read_for_every_piece_of_a_batch_is_found(
 
 
 def test_a_constant_in_float64_is_found(tiny_qwen: Path, scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shaped(*args: Any, real: Any = advantages.kl_shaped_rewards) -> torch.Tensor:
+    def shaped(*args: Any, real: Any = ppo.kl_shaped_rewards) -> torch.Tensor:
         rewards: torch.Tensor = real(*args)
         return rewards * torch.tensor(1.0, dtype=torch.float64, device=rewards.device)
 
-    monkeypatch.setattr(advantages, "kl_shaped_rewards", shaped)
-    with pytest.raises(BrokenRule, match=r"advantages.py:.* has float64 on the device"):
+    monkeypatch.setattr(ppo, "kl_shaped_rewards", shaped)
+    with pytest.raises(BrokenRule, match=r"ppo.py:.* has float64 on the device"):
         update(tiny_qwen, scorer)

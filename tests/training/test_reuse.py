@@ -179,11 +179,11 @@ def test_a_base_model_with_another_configuration_is_another_base_model(
 def test_a_run_that_starts_from_another_chooses_by_no_problem_which_that_one_was_trained_on(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
-    from securecoderl_edge.training.workplace import find_sources
+    from securecoderl_edge.training.inputs import find_inputs
 
     first = train(settings(init=str(whole.path), phases=("partial",), seed=7), tmp_path / "first")
-    second = find_sources(settings(init=str(first.path), phases=("partial",), seed=9))
-    assert find_sources(settings(seed=7)).hold_out_seed == 7
+    second = find_inputs(settings(init=str(first.path), phases=("partial",), seed=9))
+    assert find_inputs(settings(seed=7)).hold_out_seed == 7
     assert second.hold_out_seed == 42
 
 

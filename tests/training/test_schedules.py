@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from securecoderl_edge.training.update.rewards import partial_weight
 
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
+from securecoderl_edge.training.update.rollout import partial_weight
 
 
 def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_learning() -> None:

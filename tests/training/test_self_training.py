@@ -15,8 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
-from securecoderl_edge.training.update.self_training import correct_rows, rft_update, ssd_update
-from small_runs import equal, outcome, rows, weights
+from small_runs import an_update, equal, outcome, rows, weights
 
 from securecoderl_edge.commands.train import _describe
 from securecoderl_edge.evaluation.report.page import render_report
@@ -44,9 +43,10 @@ from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
 from securecoderl_edge.training.settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import self_training
-from securecoderl_edge.training.update.learner import Learner
+from securecoderl_edge.training.update import supervised
+from securecoderl_edge.training.update.learner import Learner, Update
 from securecoderl_edge.training.update.rollout import Rollout, collect
+from securecoderl_edge.training.update.supervised import correct_rows, rft_update, ssd_update
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n + 7}\n"),)) for n in range(4)]
 PPO = PpoSettings(batch_size=8, samples_per_prompt=4, max_tokens=12, micro_batch_tokens=100)
@@ -72,7 +72,7 @@ def quick_ends() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "__post_init__", with_more_ends)
-        patch.setattr(self_training, "collect", some_are_correct)
+        patch.setattr(supervised, "collect", some_are_correct)
         yield
 
 
@@ -143,7 +143,7 @@ def test_an_rft_update_is_a_supervised_step_on_the_correct_completions(
     make_learner: Callable[[], Learner], scorer: Scorer
 ) -> None:
     one, other = make_learner(), make_learner()
-    row, rollout = rft_update(one, scorer, PROBLEMS, PPO, 1, 5)
+    row, rollout = rft_update(one, an_update(PROBLEMS, scorer, "rft", ppo=PPO))
     kept = slow_rows(rollout, MOST_PER_PROBLEM)
     pairs = [(rollout.prompts[done.prompt], done.token_ids) for done in (rollout.completions[each] for each in kept)]
     assert 0 < len(kept) < len(rollout.completions) == PPO.batch_size
@@ -159,9 +159,9 @@ def test_an_rft_update_is_a_supervised_step_on_the_correct_completions(
 def test_without_a_correct_program_there_is_no_step(
     learner: Learner, scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(self_training, "collect", collect)
+    monkeypatch.setattr(supervised, "collect", collect)
     before = adapter(learner)
-    row, _ = rft_update(learner, scorer, PROBLEMS, PPO, 1, 5)
+    row, _ = rft_update(learner, an_update(PROBLEMS, scorer, "rft", ppo=PPO))
     assert (row["all_tests_rate"], row["kept_rate"], row["kept_tokens"]) == (0, 0, 0)
     assert not {"loss/sft", "grad_norm"} & row.keys()
     assert torch.equal(adapter(learner), before)
@@ -169,18 +169,22 @@ def test_without_a_correct_program_there_is_no_step(
     assert "loss -  kept 0%  all tests 0%" in _describe({"phase": "rft", "step": 1, "steps": 2, **row})
 
 
+def of_ssd(ssd: SsdSettings, step: int = 1) -> Update:
+    return an_update(PROBLEMS, None, "ssd", ppo=PPO, ssd=ssd, step=step)
+
+
 def sampled_by_ssd(learner: Learner, ssd: SsdSettings, steps: list[int]) -> tuple[list[Any], list[dict[str, Any]]]:
     """The completions of some updates, and their metrics."""
     seen: list[Any] = []
-    real = self_training.own_completions
+    real = supervised.own_completions
     with pytest.MonkeyPatch.context() as patch:
 
         def sampling(*arguments: Any, **options: Any) -> list[TokenCompletion]:
             seen.append(real(*arguments, **options))
             return list(seen[-1])
 
-        patch.setattr(self_training, "own_completions", sampling)
-        return seen, [ssd_update(learner, PROBLEMS, ssd, PPO, step, 5) for step in steps]
+        patch.setattr(supervised, "own_completions", sampling)
+        return seen, [ssd_update(learner, of_ssd(ssd, step))[0] for step in steps]
 
 
 def test_an_ssd_update_is_a_supervised_step_on_what_the_start_policy_ended(
@@ -191,7 +195,7 @@ def test_an_ssd_update_is_a_supervised_step_on_what_the_start_policy_ended(
     kept = [done for done in seen[0] if done.finished]
     assert 0 < len(kept) < len(seen[0]) == PPO.batch_size
     assert metrics[0]["kept_rate"] == len(kept) / PPO.batch_size
-    problems = [problem.id for problem in self_training._problems_of(PROBLEMS, PPO, "ssd", 1, 5)]
+    problems = [problem.id for problem in of_ssd(SsdSettings()).prompted()]
     prompts = [other.prompt_tokens(problem) for name in problems for problem in PROBLEMS if problem.id == name]
     loss = by_hand(other, [(prompts[done.prompt], done.token_ids) for done in kept])
     assert metrics[0]["loss/sft"] == pytest.approx(loss, rel=1e-5)
@@ -261,9 +265,9 @@ def test_a_run_that_crashed_in_an_update_equals_an_uninterrupted_one_bit_for_bit
 ) -> None:
     config = epoch_settings(*ONE_OF_EACH, "checkpoint_every=2", "selection.every=9", phases=phases)
     alone = train(config, tmp_path / "alone" / "run")
-    real, calls = self_training.supervised_step, 0
+    real, calls = supervised.step_on, 0
 
-    def crashing(*arguments: Any) -> tuple[float, float]:
+    def crashing(*arguments: Any) -> dict[str, float]:
         nonlocal calls
         calls += 1
         made = real(*arguments)
@@ -272,7 +276,7 @@ def test_a_run_that_crashed_in_an_update_equals_an_uninterrupted_one_bit_for_bit
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(self_training, "supervised_step", crashing)
+        patch.setattr(supervised, "step_on", crashing)
         with pytest.raises(ValueError, match="killed"):
             train(config, tmp_path / "run")
     steps = [path.name for path in (Run(tmp_path / "run").phase_folder(2, phases[1]) / "checkpoints").glob("step-*")]
@@ -312,13 +316,13 @@ def test_the_teacher_of_ssd_is_the_policy_that_the_phase_starts_from_after_a_sto
     epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teachers = []
-    real = self_training.own_completions
+    real = supervised.own_completions
 
     def sampling(learner: Learner, *arguments: Any, **options: Any) -> list[TokenCompletion]:
         teachers.append({key: value.clone() for key, value in adapter_parameters(learner.model, "reference").items()})
         return real(learner, *arguments, **options)
 
-    monkeypatch.setattr(self_training, "own_completions", sampling)
+    monkeypatch.setattr(supervised, "own_completions", sampling)
     config = epoch_settings(*ONE_OF_EACH, phases=("sft", "binary", "ssd"))
     last: dict[str, Any] = {}
     with pytest.raises(Stopped):
@@ -377,11 +381,11 @@ def test_a_plan_times_an_update_with_a_step_and_moves_nothing(
     correct: bool, epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, moved = [], []
-    real_step, real_update = self_training.supervised_step, plan.make_update
+    real_step, updates = supervised.supervised_step, dict(plan.UPDATES)
 
-    def updating(place: Any, phase: str, learner: Learner, *rest: Any) -> Any:
+    def updating(learner: Learner, update: Update) -> Any:
         before = adapter(learner)
-        made = real_update(place, phase, learner, *rest)
+        made = updates[update.phase](learner, update)
         moved.append(not torch.equal(adapter(learner), before))
         return made
 
@@ -389,10 +393,11 @@ def test_a_plan_times_an_update_with_a_step_and_moves_nothing(
         steps.append(len(batch.sequences))
         return real_step(learner, batch, tokens)
 
-    monkeypatch.setattr(plan, "make_update", updating)
-    monkeypatch.setattr(self_training, "supervised_step", stepping)
+    for phase in ("rft", "ssd"):
+        monkeypatch.setitem(plan.UPDATES, phase, updating)
+    monkeypatch.setattr(supervised, "supervised_step", stepping)
     if not correct:
-        monkeypatch.setattr(self_training, "collect", collect)
+        monkeypatch.setattr(supervised, "collect", collect)
     config = epoch_settings("ppo.batch_size=12", "ppo.samples_per_prompt=6", phases=("rft", "ssd"))
     made = plan.make_plan(config, Run(tmp_path / "run"))
     assert moved == [False] * 4

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from fake_runtime import FakeRuntime
+from small_runs import an_update
 
 from securecoderl_edge.evaluation import evaluate
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
@@ -20,16 +21,16 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.settings import SftSettings
+from securecoderl_edge.training.settings import PpoSettings, SftSettings
 from securecoderl_edge.training.update import learner as learners
 from securecoderl_edge.training.update.learner import Learner
-from securecoderl_edge.training.update.sft_update import sft_update, solution_batch
+from securecoderl_edge.training.update.supervised import sft_update, solution_batch
 
 PROBLEMS = [
     Problem("long", "Say hello to a name.", tests=(Test("a", "b"),), solutions=("print('hello', input())\n" * 3,)),
     Problem("short", "Add.", tests=(Test("1", "2"),), solutions=("print(1)\n",)),
 ]
-SETTINGS = SftSettings(batch_size=2)
+SETTINGS = {"seed": 1, "sft": SftSettings(batch_size=2)}
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def learner(tiny_model: Path) -> Learner:
 
 
 def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner) -> None:
-    batch = solution_batch(learner, PROBLEMS, SETTINGS, 1, 1)
+    batch = solution_batch(learner, an_update(PROBLEMS, **SETTINGS))
     lengths = batch.mask.sum(1).long().tolist()
     assert lengths[0] != lengths[1]
     for row, length in enumerate(lengths):
@@ -59,19 +60,23 @@ def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> No
             logits = learner.model(torch.tensor([[*prompt, *solution]])).logits[0].log_softmax(-1)
         total -= sum(float(logits[len(prompt) - 1 + place, token]) for place, token in enumerate(solution))
         count += len(solution)
-    row = sft_update(learner, PROBLEMS, SETTINGS, 1, 1, 10_000)
+    row, _ = sft_update(learner, an_update(PROBLEMS, **SETTINGS))
     assert row["loss/sft"] == pytest.approx(total / count, rel=1e-5)
     assert row["tokens"] == count
 
 
 def test_the_size_of_micro_batches_changes_no_gradient(learner: Learner) -> None:
-    norms = [sft_update(learner, PROBLEMS, SETTINGS, 1, 1, tokens)["grad_norm"] for tokens in (1, 10_000)]
+    norms = [
+        sft_update(learner, an_update(PROBLEMS, ppo=PpoSettings(micro_batch_tokens=tokens), **SETTINGS))[0]["grad_norm"]
+        for tokens in (1, 10_000)
+    ]
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 
 def test_supervised_training_reinforcement_learning_and_bench_use_one_prompt(learner: Learner) -> None:
     prompts = {
-        learner.tokenizer.decode(prompt) for prompt, _ in solution_batch(learner, PROBLEMS, SETTINGS, 1, 1).sequences
+        learner.tokenizer.decode(prompt)
+        for prompt, _ in solution_batch(learner, an_update(PROBLEMS, **SETTINGS)).sequences
     }
     assert prompts == {OURS.prompt(problem) for problem in PROBLEMS}
     assert prompts == {learner.tokenizer.decode(learner.prompt_tokens(problem)) for problem in PROBLEMS}

@@ -27,7 +27,7 @@ from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import ppo_update, rollout, sft_update
+from securecoderl_edge.training.update import ppo_update, rollout, supervised
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 
@@ -183,9 +183,9 @@ def test_no_start_token_comes_between_a_prompt_and_its_solution(
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
     seen: list[tuple[list[int], list[int]]] = []
-    make_batch = sft_update.make_batch
+    make_batch = supervised.make_batch
     monkeypatch.setattr(
-        sft_update, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1]
+        supervised, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1]
     )
     train(epoch_settings(model=str(folder), phases=("sft",)), tmp_path / "run")
     assert seen

@@ -111,7 +111,7 @@ def test_a_phase_is_selected_by_the_reward_that_it_is_trained_on(
         return {"all_tests_rate": 0.0}, None
 
     monkeypatch.setattr(rollout, "training_reward", pay)
-    monkeypatch.setattr(phase, "ppo_update", update)  # what is left are evaluations
+    monkeypatch.setitem(phase.UPDATES, name, update)  # what is left are evaluations
     train(settings(phases=(name,)), tmp_path / "run")
     assert set(seen) == weights
 

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from securecoderl_edge.training.update.sft_update import sft_update
+from small_runs import an_update
 from torch import Tensor
 
 from securecoderl_edge.errors import UsageError
@@ -29,15 +29,14 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import record
 from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.phase import UPDATES
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import (
     PpoSettings,
-    RewardSettings,
     SftSettings,
-    SsdSettings,
 )
-from securecoderl_edge.training.update import self_training
+from securecoderl_edge.training.update import supervised
 from securecoderl_edge.training.update.learner import (
     Learner,
     NotFiniteError,
@@ -49,6 +48,7 @@ from securecoderl_edge.training.update.learner import (
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.rollout import Rollout, collect
 from securecoderl_edge.training.update.sequences import make_batch, micro_batches
+from securecoderl_edge.training.update.supervised import sft_update
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -180,7 +180,7 @@ def test_processes_that_cannot_share_evenly_make_the_ppo_update_of_one(
     *learners, alone = make_learners(count + 1, advantage == "gae")
 
     def update(learner: Learner) -> dict[str, Any]:
-        return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5)[0]
+        return ppo_update(learner, an_update(PROBLEMS, scorer, ppo=ppo))[0]
 
     assert_like_one(learners, update, alone)
 
@@ -203,7 +203,7 @@ def test_processes_make_the_steps_of_one_in_minibatches(
     *learners, alone = make_learners(count + 1, ppo.advantage == "gae")
 
     def update(learner: Learner) -> dict[str, Any]:
-        return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5)[0]
+        return ppo_update(learner, an_update(PROBLEMS, scorer, ppo=ppo))[0]
 
     rows = assert_like_one(learners, update, alone)
     assert rows[0]["val/steps"] == 2 * ppo.minibatches
@@ -222,7 +222,7 @@ def test_a_process_without_a_part_of_the_first_minibatch_computes_the_later_ones
     assert 2 in prompts
 
     def update(learner: Learner) -> dict[str, Any]:
-        return ppo_update(learner, scorer, problems, ppo, RewardSettings(), 1.0, "partial", 1, 1)[0]
+        return ppo_update(learner, an_update(problems, scorer, ppo=ppo, seed=1))[0]
 
     assert_like_one(learners, update, alone)
 
@@ -232,8 +232,8 @@ def test_processes_that_cannot_share_evenly_make_the_sft_update_of_one(
     count: int, solutions: int, make_learners: Callable[..., list[Learner]]
 ) -> None:
     *learners, alone = make_learners(count + 1)
-    settings = SftSettings(batch_size=solutions)
-    assert_like_one(learners, lambda learner: sft_update(learner, PROBLEMS, settings, 1, 1, 100), alone)
+    made = an_update(PROBLEMS, None, "sft", seed=1, ppo=PPO, sft=SftSettings(batch_size=solutions))
+    assert_like_one(learners, lambda learner: sft_update(learner, made)[0], alone)
 
 
 @pytest.mark.parametrize("phase", ["rft", "ssd"])
@@ -251,15 +251,13 @@ def test_processes_make_the_self_training_update_of_one(
         scores = [replace(score, passed=score.total if score.sample == 0 else 0) for score in made.scores]
         return replace(made, scores=scores)
 
-    monkeypatch.setattr(self_training, "collect", half_correct)
+    monkeypatch.setattr(supervised, "collect", half_correct)
     *learners, alone = make_learners(count + 1)
     ppo = replace(PPO, batch_size=2 * prompts)
 
     def update(learner: Learner) -> dict[str, Any]:
         learner.end_tokens = frozenset(range(0, 400, 6))
-        if phase == "ssd":
-            return self_training.ssd_update(learner, PROBLEMS, SsdSettings(), ppo, 1, 5)
-        return self_training.rft_update(learner, scorer, PROBLEMS, ppo, 1, 5)[0]
+        return UPDATES[phase](learner, an_update(PROBLEMS, scorer, phase, ppo=ppo))[0]
 
     (row, *_) = assert_like_one(learners, update, alone)
     assert 0 < row["kept_rate"] < 1
@@ -300,7 +298,7 @@ def test_a_loss_that_is_no_number_in_one_process_is_the_same_error_in_all(
     def work(team: Team) -> None:
         learners[team.index].team = team
         ppo = replace(PPO, batch_size=8)
-        ppo_update(learners[team.index], scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5)
+        ppo_update(learners[team.index], an_update(PROBLEMS, scorer, ppo=ppo))
 
     errors = together(3, work)
     for error, learner in zip(errors, learners, strict=True):

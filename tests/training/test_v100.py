@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from small_runs import an_update
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from securecoderl_edge.errors import SceError, UsageError
@@ -21,10 +22,10 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings
+from securecoderl_edge.training.settings import PpoSettings, SftSettings
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, make_optimizer, make_value_head
 from securecoderl_edge.training.update.ppo_update import ppo_update
-from securecoderl_edge.training.update.sft_update import sft_update
+from securecoderl_edge.training.update.supervised import sft_update
 
 V100 = (7, 0)  # compute capability
 PROBLEMS = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)]
@@ -93,8 +94,8 @@ def test_no_update_computes_in_bfloat16_or_by_bitsandbytes(
     with NoBfloat16():
         learner = make_learner(tiny_qwen, on_v100())
         before = [parameter.clone() for parameter in adapter_parameters(learner.model, POLICY_ADAPTER).values()]
-        supervised = sft_update(learner, PROBLEMS, SftSettings(batch_size=2), 1, 0, 2048)
-        metrics, _ = ppo_update(learner, scorer, PROBLEMS, PPO, RewardSettings(), 1.0, "partial", 1, 0)
+        supervised, _ = sft_update(learner, an_update(PROBLEMS, None, "sft", seed=0, sft=SftSettings(batch_size=2)))
+        metrics, _ = ppo_update(learner, an_update(PROBLEMS, scorer, seed=0, ppo=PPO))
     assert metrics["val/first_ratio_error"] == 0
     assert metrics["loss_scale"] >= 1
     assert (supervised["skipped_steps"], metrics["skipped_steps"]) == (0, 0)
@@ -113,7 +114,7 @@ def test_float16_gradients_that_would_vanish_survive_by_the_scale(tiny_model: Pa
         settings = SftSettings(batch_size=2)
         real = learner.backward
         learner.backward = lambda loss, real=real: real(1e-6 * loss)  # type: ignore[method-assign]
-        sft_update(learner, PROBLEMS, settings, 1, 0, 2048)
+        sft_update(learner, an_update(PROBLEMS, None, "sft", seed=0, sft=settings))
         after = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
         found.append((after - before).double())
     assert float(found[0].abs().max()) > 0
@@ -151,7 +152,8 @@ def test_a_value_that_float16_cannot_hold_is_named(tiny_model: Path, tmp_path: P
 def test_an_8_bit_optimizer_keeps_bytes_and_learns(tiny_model: Path) -> None:
     pytest.importorskip("bitsandbytes")
     learner = make_learner(tiny_model, Compute("cpu", "fp32", torch.float32), "adamw8bit")
-    losses = [sft_update(learner, PROBLEMS, SftSettings(batch_size=4), 1, 0, 2048)["loss/sft"] for _ in range(8)]
+    made = an_update(PROBLEMS, None, "sft", seed=0, sft=SftSettings(batch_size=4))
+    losses = [sft_update(learner, made)[0]["loss/sft"] for _ in range(8)]
     assert losses[-1] < losses[0]
     states = [value for state in learner.optimizer.state.values() for value in state.values()]
     assert any(isinstance(value, torch.Tensor) and value.dtype == torch.uint8 for value in states)
