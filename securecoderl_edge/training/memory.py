@@ -123,10 +123,10 @@ def fitting_plan(
         return plan
     changed, smaller, helping = settings, plan, {}
     while smaller.peak > limit:
-        found = _next_setting(changed, smaller, formats)
-        if found is None:
+        change = _next_setting(changed, smaller, formats)
+        if change is None:
             break
-        name, flag, changed = found
+        name, flag, changed = change
         if changed.base_precision == "int8":
             formats = replace(formats, base=1, other=formats.rollout, products=formats.rollout)
         before, smaller = smaller.peak, plan_memory(shape, changed, formats, longest_prompt, phase)
@@ -293,7 +293,7 @@ def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: 
         processes: of the run, that share the device.
         gpu: the GPU to plan for, if not that of this machine.
     """
-    asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
+    budget = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
     if device == "cpu":
         there = memory_limit_bytes() / processes
     elif gpu is not None:
@@ -302,7 +302,7 @@ def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: 
         import torch
 
         there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory / processes
-    return int(min(asked, there))
+    return int(min(budget, there))
 
 
 def require_free_memory(plan: MemoryPlan, device: str) -> None:

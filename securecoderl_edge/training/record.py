@@ -204,8 +204,8 @@ def _has_record(run: Run) -> bool:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """The first settings in which two tables differ, as ``name: old -> new``; empty if they are equal."""
-    found = [*_differences(old, new)]
-    return ", ".join(found[:_MOST_DIFFERENCES]) + ", ..." * (len(found) > _MOST_DIFFERENCES)
+    every = [*_differences(old, new)]
+    return ", ".join(every[:_MOST_DIFFERENCES]) + ", ..." * (len(every) > _MOST_DIFFERENCES)
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

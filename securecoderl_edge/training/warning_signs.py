@@ -54,13 +54,13 @@ class Watch:
             self._updates = 0 if passed else self._updates + 1
             self._programs = 0 if passed else self._programs + int(programs)
         step = int(_number(row, "step") or 0)
-        found = []
+        warnings = []
         for sign in self._signs:
             text = sign()
             if text and step - self._reported.get(sign, -REPEAT) >= REPEAT:
                 self._reported[sign] = step
-                found.append(f"warning: {row.get('phase')} update {step}: {text}")
-        return found
+                warnings.append(f"warning: {row.get('phase')} update {step}: {text}")
+        return warnings
 
     def _no_pass(self) -> str:
         if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
