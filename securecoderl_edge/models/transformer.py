@@ -44,7 +44,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Layout:
     """Where the N tokens of a pass lie in B rows of L: at ``index`` (N,) of the flattened rows, in order; None: all."""
 
     rows: int
@@ -108,8 +108,8 @@ def hidden_states(
             (gradient checkpointing, arXiv:1604.06174).
     """
     trunk, shape = without_adapters(model).model, model_architecture(model)
-    places = _Places(len(tokens), tokens.shape[1], index)
-    embedded = functional.embedding(places.gather(tokens)[:, 0], trunk.embed_tokens.weight)
+    layout = _Layout(len(tokens), tokens.shape[1], index)
+    embedded = functional.embedding(layout.gather(tokens)[:, 0], trunk.embed_tokens.weight)
     dtype = dtype or embedded.dtype
     hidden = embedded.float()
     if shape.embedding_scale != 1:
@@ -122,7 +122,7 @@ def hidden_states(
         before = (*past.layers[number], past.owners) if past is not None else None
         wanted = only if number == len(trunk.layers) - 1 else None
         sight = sights[shape.windows[number], shape.rotated[number]]
-        arguments = (layer, shape, hidden, places, sight, before, wanted, dtype)
+        arguments = (layer, shape, hidden, layout, sight, before, wanted, dtype)
         if recompute and torch.is_grad_enabled():
             hidden, keys, values = checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
@@ -146,17 +146,17 @@ def native_architecture(model: Any) -> Architecture | None:
             base.__dict__[_ARCHITECTURE] = architecture_of(config, type(base).__name__)
         except UsageError:
             base.__dict__[_ARCHITECTURE] = None
-    found = base.__dict__[_ARCHITECTURE]
-    assert found is None or isinstance(found, Architecture)
-    return found
+    shape = base.__dict__[_ARCHITECTURE]
+    assert shape is None or isinstance(shape, Architecture)
+    return shape
 
 
 def model_architecture(model: Any) -> Architecture:
     """The architecture of a model that is computed here."""
-    found = native_architecture(model)
-    if found is None:
+    shape = native_architecture(model)
+    if shape is None:
         raise ValueError(f"{type(without_adapters(model)).__name__} is not computed here")
-    return found
+    return shape
 
 
 def rotations(trunk: Any, shape: Architecture, positions: Tensor, window: int | None) -> Angles:
@@ -200,7 +200,7 @@ def _layer(
     layer: Any,
     shape: Architecture,
     hidden: Tensor,
-    places: _Places,
+    layout: _Layout,
     sight: _Sight,
     past: tuple[Tensor, Tensor, Tensor] | None,
     only: Tensor | None,
@@ -212,23 +212,23 @@ def _layer(
     attention, norms = layer.self_attn, shape.kind.norms
     normed = _normed_at(norms.before_attention, hidden, layer, shape, dtype)
     inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
-    asking, query_angles, bias = places, sight.angles, sight.bias
+    asking, query_angles, bias = layout, sight.angles, sight.bias
     if only is None:
         query, key, value = project(normed, inputs, dtype)
     else:
         key, value = project(normed, inputs[1:], dtype)
-        chosen, asking = places.number(only), _Places(places.rows, 1)
+        chosen, asking = layout.number(only), _Layout(layout.rows, 1)
         hidden, normed = hidden.index_select(0, chosen), normed.index_select(0, chosen)
         (query,) = project(normed, inputs[:1], dtype)
         if sight.angles is not None:
             cosine, sine = (each[0, 0, only][:, None, None] for each in sight.angles)
             query_angles = cosine, sine
-        behind = only[:, None] - torch.arange(places.length, device=only.device)
-        seen = (behind >= 0) & (behind < (sight.window or places.length))
+        behind = only[:, None] - torch.arange(layout.length, device=only.device)
+        seen = (behind >= 0) & (behind < (sight.window or layout.length))
         bias = score_bias(seen, dtype)[:, None, None]
     query = _as_heads(query, asking, attention, "q_norm", shape)
-    key = _as_heads(key, places, attention, "k_norm", shape)
-    value = _split_heads(value, places, shape)
+    key = _as_heads(key, layout, attention, "k_norm", shape)
+    value = _split_heads(value, layout, shape)
     if sight.angles is not None and query_angles is not None:
         query, key = rotate(query, *query_angles), rotate(key, *sight.angles)
     keys, values = key, value
@@ -266,16 +266,16 @@ def _added(hidden: Tensor, output: Tensor, norm: str | None, layer: Any, shape: 
     return hidden + output if shape.residual_scale == 1 else hidden + output.float() * shape.residual_scale
 
 
-def _split_heads(flat: Tensor, places: _Places, shape: Architecture) -> Tensor:
+def _split_heads(flat: Tensor, layout: _Layout, shape: Architecture) -> Tensor:
     """(B, heads, L, D) of (N, heads * D)."""
-    return places.spread(flat).view(places.rows, places.length, -1, shape.head_size).transpose(1, 2)
+    return layout.spread(flat).view(layout.rows, layout.length, -1, shape.head_size).transpose(1, 2)
 
 
-def _as_heads(flat: Tensor, places: _Places, attention: Any, norm: str, shape: Architecture) -> Tensor:
+def _as_heads(flat: Tensor, layout: _Layout, attention: Any, norm: str, shape: Architecture) -> Tensor:
     """The heads of a q or k projection, normalized if the family does."""
     if shape.kind.query_key_norm == "projection":
         flat = _normed(flat, getattr(attention, norm), shape, flat.dtype)
-    heads = _split_heads(flat, places, shape)
+    heads = _split_heads(flat, layout, shape)
     if shape.kind.query_key_norm == "head":
         heads = _normed(heads, getattr(attention, norm), shape, flat.dtype)
     return heads
