@@ -132,7 +132,7 @@ def wider(first: str, second: str) -> str:
     return max(first, second, key=lambda kind: BOUNDS[kind].mean_kl)
 
 
-def check_as_recorded(found: Agreement, recorded: Agreement, file: Path) -> None:
+def check_as_recorded(agreement: Agreement, recorded: Agreement, file: Path) -> None:
     """Check a later comparison against the one at the time of the export.
 
     `BOUNDS` are wide enough for models that are hard to quantize; for other models, a few thousand damaged weights
@@ -144,11 +144,11 @@ def check_as_recorded(found: Agreement, recorded: Agreement, file: Path) -> None
     failures = [
         f"{name} is {now:.3g}, was {then:.3g}"
         for name, now, then, limit in (
-            ("KL", found.mean_kl, recorded.mean_kl, _MARGIN * recorded.mean_kl + 1e-6),
-            ("top-1 disagreement", 1 - found.top1, 1 - recorded.top1, _MARGIN * (1 - recorded.top1) + 0.01),
+            ("KL", agreement.mean_kl, recorded.mean_kl, _MARGIN * recorded.mean_kl + 1e-6),
+            ("top-1 disagreement", 1 - agreement.top1, 1 - recorded.top1, _MARGIN * (1 - recorded.top1) + 0.01),
             (
                 "largest logit difference",
-                found.max_abs_difference,
+                agreement.max_abs_difference,
                 recorded.max_abs_difference,
                 _MARGIN * recorded.max_abs_difference + 1e-4,
             ),
@@ -174,15 +174,17 @@ def compare(
     """
     differences, divergences, agreements, greedy_equal = [], [], [], 0
     for trace in traces:
-        expected, found = trace.logits, logits_of(trace.tokens)
-        if expected.shape != found.shape:
-            raise SceError(f"the file has a vocabulary of {found.shape[1]} tokens, the original of {expected.shape[1]}")
-        differences.append(float(np.abs(expected - found).max()))
-        divergences.append(_divergence(expected, found))
-        agreements.append(expected.argmax(axis=1) == found.argmax(axis=1))
+        original, logits = trace.logits, logits_of(trace.tokens)
+        if original.shape != logits.shape:
+            raise SceError(
+                f"the file has a vocabulary of {logits.shape[1]} tokens, the original of {original.shape[1]}"
+            )
+        differences.append(float(np.abs(original - logits).max()))
+        divergences.append(_divergence(original, logits))
+        agreements.append(original.argmax(axis=1) == logits.argmax(axis=1))
         # Greedy texts are identical if each token of the original's continuation is the file's most likely one, too.
         continuation = trace.tokens[trace.prompt_length :]
-        judged = found[trace.prompt_length - 1 : -1]
+        judged = logits[trace.prompt_length - 1 : -1]
         margins = judged.max(axis=1) - judged[np.arange(len(continuation)), continuation]
         greedy_equal += bool((margins < _TIE).all())
     worst = float(np.max(differences))  # NaN if one is
@@ -199,9 +201,9 @@ def compare(
     )
 
 
-def _divergence(expected: Array, found: Array) -> Array:
+def _divergence(expected: Array, logits: Array) -> Array:
     """Compute KL(expected || found) of the distributions at each position."""
-    left, right = _log_softmax(expected), _log_softmax(found)
+    left, right = _log_softmax(expected), _log_softmax(logits)
     divergence: Array = (np.exp(left) * (left - right)).sum(axis=1)
     return divergence
 

@@ -94,8 +94,8 @@ def license_of(base: Path) -> str:
     for name in ("README.md", "MODEL_CARD.md"):
         file = base / name
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        if text.startswith("---") and (found := _FRONT_MATTER_LICENSE.search(text.partition("\n---")[0])):
-            return found[1].strip()
+        if text.startswith("---") and (match := _FRONT_MATTER_LICENSE.search(text.partition("\n---")[0])):
+            return match[1].strip()
     if (base / "LICENSE").is_file():
         first = (base / "LICENSE").read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return f"{first[0].strip()} (see the LICENSE file of the base)" if first else "see the LICENSE file of the base"

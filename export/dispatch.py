@@ -120,9 +120,9 @@ def export_as(workbench: Workbench, kind: str, quant: str, out: Path, force: boo
             file would replace a file from elsewhere.
     """
     is_folder = kind in ("onnx", "portable")
-    if not force and (found := foreign_sidecar(out, is_folder)):
+    if not force and (file := foreign_sidecar(out, is_folder)):
         raise UsageError(
-            f"{found} exists and was not written by sce export. Move it, overwrite it with --force, or choose another "
+            f"{file} exists and was not written by sce export. Move it, overwrite it with --force, or choose another "
             "--out."
         )
     if is_folder:

@@ -53,9 +53,9 @@ def require_expressible(base: Path, shape: Architecture) -> None:
         "an output layer that is the embedding": shape.family == "olmo2" and shape.tied,
         "heads of this size": shape.family == "olmo2" and shape.head_size * shape.heads != shape.hidden,
     }
-    found = next((name for name, is_found in unsupported.items() if is_found), None)
-    if found is not None:
-        raise UsageError(f"{base}: llama.cpp does not support {found} in {shape.family} models. Export to onnx or hf.")
+    reason = next((name for name, is_there in unsupported.items() if is_there), None)
+    if reason is not None:
+        raise UsageError(f"{base}: llama.cpp does not support {reason} in {shape.family} models. Export to onnx or hf.")
 
 
 def bounds_of(quant: str, base: Path) -> str:

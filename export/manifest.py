@@ -184,15 +184,15 @@ def check_content(file: Path) -> tuple[Manifest, str]:
     if file.is_dir() != isinstance(manifest, OnnxManifest):
         raise SceError(f"{manifest_path(file)}: belongs to another export. Export again.")
     if isinstance(manifest, OnnxManifest):
-        found = _check_files(file, manifest)
+        digest = _check_files(file, manifest)
         _require(file, manifest, _facts_of_folder(file))
-        return manifest, found
+        return manifest, digest
     if not isinstance(manifest, GgufManifest | AdapterManifest):
         raise TypeError(type(manifest))
-    found = check_hashes({file: manifest.sha256})[file]
+    digest = check_hashes({file: manifest.sha256})[file]
     is_adapter = isinstance(manifest, AdapterManifest)
     _require(file, manifest, {"bytes": file.stat().st_size, **_facts_of_gguf(file, is_adapter)})
-    return manifest, found
+    return manifest, digest
 
 
 def _check_files(folder: Path, manifest: OnnxManifest) -> str:
@@ -206,10 +206,10 @@ def _check_files(folder: Path, manifest: OnnxManifest) -> str:
 
 
 def _require(file: Path, manifest: Manifest, facts: dict[str, Any]) -> None:
-    for name, found in facts.items():
-        if getattr(manifest, name) != found:
+    for name, value in facts.items():
+        if getattr(manifest, name) != value:
             expected = f"{manifest_path(file)} has {getattr(manifest, name)}"
-            raise SceError(f"{file}: {name} is {found}, but {expected}. Export again.")
+            raise SceError(f"{file}: {name} is {value}, but {expected}. Export again.")
 
 
 def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
@@ -268,10 +268,10 @@ def _facts_of_folder(folder: Path) -> dict[str, Any]:
         }
     except (DecodeError, ValueError, TypeError, OverflowError) as error:
         raise SceError(f"{folder / MODEL}: not an ONNX graph of sce export ({error})") from None
-    places = {
+    locations = {
         entry.value for weight in model.graph.initializer for entry in weight.external_data if entry.key == "location"
     }
-    if places != {DATA}:
+    if locations != {DATA}:
         raise SceError(f"{folder / MODEL}: reads weights from files other than {DATA}. Export again.")
     half = onnx.TensorProto.FLOAT16
     is_half = any(weight.data_type == half for weight in model.graph.initializer)

@@ -222,15 +222,15 @@ def weights_of(base: Path, shape: Architecture) -> list[str]:
         UsageError: a weight is missing, has another shape, or does not belong to a model of this kind.
         SceError: see `tensor_shapes`.
     """
-    found, expected = tensor_shapes(base), shape.tensors()
+    shapes, expected = tensor_shapes(base), shape.tensors()
     for name, sizes in expected.items():
-        if found.get(name) != sizes:
-            raise UsageError(f"{base}: weight {name}: expected shape {sizes}, found {found.get(name, 'none')}")
-    for name in found:
+        if shapes.get(name) != sizes:
+            raise UsageError(f"{base}: weight {name}: expected shape {sizes}, found {shapes.get(name, 'none')}")
+    for name in shapes:
         is_copy = name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
         if name not in expected and not is_copy:
             raise UsageError(f"{base}: unknown weight {name} for a {shape.family} model")
-    return [name for name in found if name in expected]
+    return [name for name in shapes if name in expected]
 
 
 def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
@@ -243,10 +243,10 @@ def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
     for name, (lower, upper) in update.factors.items():
         expected = (upper.shape[0], lower.shape[1])
         if shapes.get(name) != expected:
-            found = "has no such tensor" if name not in shapes else f"has {shapes[name]}"
+            difference = "has no such tensor" if name not in shapes else f"has {shapes[name]}"
             raise UsageError(
                 f"{adapter} was trained on another base model than {base}: it changes {name} {expected}, but the base "
-                f"{found}"
+                f"{difference}"
             )
 
 

@@ -213,8 +213,8 @@ class Weights:
             dims=value.shape,
             data_location=onnx.TensorProto.EXTERNAL,
         )
-        place = {"location": DATA, "offset": str(self._data.tell()), "length": str(value.nbytes)}
-        for key, text in place.items():
+        location = {"location": DATA, "offset": str(self._data.tell()), "length": str(value.nbytes)}
+        for key, text in location.items():
             tensor.external_data.add(key=key, value=text)
         self._data.write(value.data.cast("B"))
         self.initializers[name] = tensor

@@ -70,12 +70,12 @@ def measure_quantization(
     return QuantizationReport(Table(_COLUMNS, tuple(rows)), len(problems), baseline.label)
 
 
-def _row(result: ExportResult, found: Evaluation, baseline: Evaluation | None) -> tuple[str, ...]:
+def _row(result: ExportResult, evaluation: Evaluation, baseline: Evaluation | None) -> tuple[str, ...]:
     """Format the cells of a file; no differences if it is the baseline itself."""
     manifest, agreement = result.manifest, result.manifest.agreement
     bits = f"{manifest.bits_per_weight:.2f}" if isinstance(manifest, GgufManifest | OnnxManifest) else ""
-    summary = found.summary()
-    compared = () if baseline is None else compare(baseline, found).differences
+    summary = evaluation.summary()
+    compared = () if baseline is None else compare(baseline, evaluation).differences
     differences = {each.metric.name: each for each in compared}
     cells = []
     for metric in _SHOWN:

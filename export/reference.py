@@ -86,11 +86,11 @@ def _continued(source: Any, prompt: list[int], new_tokens: int) -> list[int]:
     import torch
 
     tokens, past = list(prompt), None
-    given = tokens
+    fed = tokens
     for _ in range(new_tokens):
-        answer = source(torch.tensor([given], device=source.device), past_key_values=past, use_cache=True)
-        past, given = answer.past_key_values, [int(answer.logits[0, -1].argmax())]
-        tokens += given
+        answer = source(torch.tensor([fed], device=source.device), past_key_values=past, use_cache=True)
+        past, fed = answer.past_key_values, [int(answer.logits[0, -1].argmax())]
+        tokens += fed
     return tokens
 
 

@@ -180,8 +180,8 @@ class _ExportIdentity:
         return {**vars(self), **own}
 
     def is_that_of(self, manifest: Manifest) -> bool:
-        found = (manifest.format_version, _ExportIdentity(manifest.sources, manifest.quant, manifest.prompt_style))
-        return found == (FORMAT_VERSION, self)
+        other = (manifest.format_version, _ExportIdentity(manifest.sources, manifest.quant, manifest.prompt_style))
+        return other == (FORMAT_VERSION, self)
 
 
 @contextmanager
@@ -244,8 +244,8 @@ def _find_earlier(
 
 
 def _has_pre_tokenizer(file: Path, workbench: Workbench) -> bool:
-    asked = workbench.pre_tokenizer
-    return asked is None or read_header(file).values.get("tokenizer.ggml.pre") == asked
+    name = workbench.pre_tokenizer
+    return name is None or read_header(file).values.get("tokenizer.ggml.pre") == name
 
 
 def _write_manifest(manifest: Manifest, out: Path, written: Path | None = None) -> None:
@@ -300,12 +300,12 @@ def recheck(
         raise UsageError(f"{file}: no such file or folder")
     if not manifest_path(file).is_file():
         raise UsageError(f"{manifest_path(file)}: no such file. sce export writes it next to each export.")
-    manifest, found = check_content(file)
+    manifest, digest = check_content(file)
     if base is None:
-        return Recheck(file.name, found, None)
-    given, sources, kind = hash_sources(base, adapter), manifest.sources, manifest.quant
-    if sources != given:
-        changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
+        return Recheck(file.name, digest, None)
+    hashes, sources, kind = hash_sources(base, adapter), manifest.sources, manifest.quant
+    if sources != hashes:
+        changed = sorted(name for name in {*hashes, *sources} if hashes.get(name) != sources.get(name))
         raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
     with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base, device=device) as workbench:
         if isinstance(manifest, AdapterManifest):
@@ -314,4 +314,4 @@ def recheck(
         else:
             agreement = verify(file, base, kind, workbench.reference())
     check_as_recorded(agreement, manifest.agreement, file)
-    return Recheck(file.name, found, agreement)
+    return Recheck(file.name, digest, agreement)

@@ -71,9 +71,9 @@ def reference_of(
         SceError: the model cannot be loaded or run.
     """
     # Hundreds of megabytes for a large vocabulary: the next export deletes leftovers of a killed one.
-    place = Path(tempfile.gettempdir()) / "sce-reference"
-    remove_abandoned(place)
-    with tempfile.TemporaryDirectory(prefix=temporary_prefix(place)) as name:
+    folder = Path(tempfile.gettempdir()) / "sce-reference"
+    remove_abandoned(folder)
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix(folder)) as name:
         request = {
             "base": str(base.resolve()),
             "adapter": str(adapter.resolve()) if adapter else None,
@@ -118,8 +118,8 @@ def probe_texts(base: Path) -> list[str]:
     tokenizer, chat = read_tokenizer(base), read_chat_template(base)
     added = [token["content"] for token in tokenizer.document()["added_tokens"]]
     formats = [PromptFormat(style, chat) for style in STYLES if style != "chat" or chat]
-    asked = [format.prompt(problem) for format in formats for problem in _PROBLEMS]
-    return [*PROMPTS, _INDENTED_DIGITS, *asked, *modules, "x = 1\n".join(["", *added, ""])]
+    prompts = [format.prompt(problem) for format in formats for problem in _PROBLEMS]
+    return [*PROMPTS, _INDENTED_DIGITS, *prompts, *modules, "x = 1\n".join(["", *added, ""])]
 
 
 def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:

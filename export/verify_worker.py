@@ -50,8 +50,8 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
     """Run an ONNX folder in onnxruntime, like `measure`; its tokenizer is the copy in the folder."""
     from securecoderl_edge.runtimes.onnx.model import OnnxModel
 
-    own, given = read_tokenizer(folder), read_tokenizer(base)
-    equal = sum(own.encode_prompt(text) == given.encode_prompt(text) for text in texts)
+    own, original = read_tokenizer(folder), read_tokenizer(base)
+    equal = sum(own.encode_prompt(text) == original.encode_prompt(text) for text in texts)
     model = OnnxModel(folder, cpu_count())
 
     def logits_of(tokens: list[int]) -> Array:

@@ -132,9 +132,9 @@ def _refuse_unsupported(where: Path, document: dict[str, Any], pre: str) -> None
                 raise UsageError(f"{where}: token {token['content']!r} uses {key}, which llama.cpp does not support")
 
 
-def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path, given: str | None) -> str:
+def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path, chosen: str | None) -> str:
     whole_words = bool(document["model"].get("ignore_merges"))
-    name = given or name_of(document.get("pre_tokenizer"), digest, whole_words)
+    name = chosen or name_of(document.get("pre_tokenizer"), digest, whole_words)
     if name is None:
         raise UsageError(
             f"{where}: unknown pre-tokenizer (fingerprint {digest[:12]}). Give its name in llama.cpp with "

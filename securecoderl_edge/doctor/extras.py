@@ -24,18 +24,18 @@ def examine_extras() -> Section:
     needed = requirements()
     if not needed:
         section.add("base", "note", "unknown: the project is not installed")
-    for extra, asked in needed.items():
-        versions = installed(each.name for each in asked)
-        found = {each.name: versions.get(each.name) for each in asked}
-        missing = [name for name, version in found.items() if version is None]
-        unfit = [f"{each.name}{each.specifier}" for each in asked if not satisfies(found[each.name], each)]
-        section.facts[extra] = {"installed": not missing, "packages": found}
+    for extra, packages in needed.items():
+        versions = installed(each.name for each in packages)
+        by_name = {each.name: versions.get(each.name) for each in packages}
+        missing = [name for name, version in by_name.items() if version is None]
+        unfit = [f"{each.name}{each.specifier}" for each in packages if not satisfies(by_name[each.name], each)]
+        section.facts[extra] = {"installed": not missing, "packages": by_name}
         state: State = "ok"
         if missing:
             state = "bad" if extra == "base" else "missing"
         elif unfit:
             state = "note"
-        shown = ", ".join(f"{name} {version or 'is missing'}" for name, version in found.items())
+        shown = ", ".join(f"{name} {version or 'is missing'}" for name, version in by_name.items())
         wanted = f"; required: {', '.join(unfit)}" if unfit and not missing else ""
         step = "" if state == "ok" else install_command("" if extra == "base" else extra) + NOTES.get(extra, "")
         section.add(extra, state, shown + wanted, step)
@@ -55,7 +55,7 @@ def requirements() -> dict[str, list[Requirement]]:
     needed = {"base": [each for each in foreign if _is_for(each, "")]}
     for extra in extras:
         needed[extra] = [each for each in foreign if each.marker is not None and _is_for(each, extra)]
-    return {extra: asked for extra, asked in needed.items() if asked}
+    return {extra: packages for extra, packages in needed.items() if packages}
 
 
 def satisfies(installed: str | None, requirement: Requirement) -> bool:

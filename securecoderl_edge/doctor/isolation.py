@@ -89,8 +89,8 @@ def _target_programs(target: Target, choice: str) -> tuple[dict[str, Any], Check
         return {"passed": False, "error": why}, Check("sandbox", name, "missing", f"{why} (optional)", step)
     facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "emulator": toolchain.emulate[0]}
     if test.passed:
-        found = f"{toolchain.version}, QEMU: a program ran on the board, {len(ATTACKS_ON_BOARD)} attacks contained"
-        return facts, Check("sandbox", name, "ok", found)
+        sentence = f"{toolchain.version}, QEMU: a program ran on the board, {len(ATTACKS_ON_BOARD)} attacks contained"
+        return facts, Check("sandbox", name, "ok", sentence)
     what = f"NOT contained: {', '.join(test.succeeded)}" if test.succeeded else "a program does not run on the board"
     return facts, Check("sandbox", name, "bad", what, _OFF if choice == "off" else _LEAKS)
 
@@ -150,8 +150,8 @@ def _seen(status: dict[str, str], field: str, wanted: str, off: bool, shown: str
         return "note", "unknown: /proc does not show other processes"
     if status.get(field) == wanted:
         return "ok", shown
-    found = f"the worker's {field} is {status.get(field, 'unknown')}"
-    return ("note", f"{found}: not used at this level") if off else ("bad", found)
+    sentence = f"the worker's {field} is {status.get(field, 'unknown')}"
+    return ("note", f"{sentence}: not used at this level") if off else ("bad", sentence)
 
 
 def _memory_files() -> tuple[State, str]:
@@ -211,8 +211,8 @@ def examine_analyzers(choice: str = "auto") -> tuple[dict[str, Any], Check]:
     except SceError as error:
         why, step = _why_and_step(error)
         return facts | {"error": why}, Check("sandbox", name, "missing", f"{why} (optional)", step)
-    found = {each.test_id for each in analysis.findings} if analysis is not None else set()
-    blind = [each for each in versions if RULES[each] not in found]
+    rules = {each.test_id for each in analysis.findings} if analysis is not None else set()
+    blind = [each for each in versions if RULES[each] not in rules]
     facts["passed"] = not blind
     if blind:
         return facts, Check("sandbox", name, "bad", f"{', '.join(blind)}: does not find a known fault", _ANALYZERS_OFF)

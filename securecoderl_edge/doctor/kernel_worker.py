@@ -107,8 +107,8 @@ def _logits(path: Path, extra_buffers: bool, at_once: bool) -> Array:
         model.close()
 
 
-def _relative_error(found: Array, expected: Array) -> float:
-    error = float(np.abs(found - expected).max() / np.abs(expected).max())
+def _relative_error(logits: Array, expected: Array) -> float:
+    error = float(np.abs(logits - expected).max() / np.abs(expected).max())
     return min(error, 1e30) if error == error else 1e30  # JSON and comparisons want a number
 
 

@@ -37,8 +37,8 @@ def examine_torch() -> Section:
     facts = section.facts
     if answers.death:
         again = f"reinstall it: {install_command('train')} --force-reinstall"
-        place = "search for GPUs" if answers.messages else "import"
-        add("torch", "bad", f"{place} failed: {answers.death}", again)
+        activity = "search for GPUs" if answers.messages else "import"
+        add("torch", "bad", f"{activity} failed: {answers.death}", again)
     if not answers.messages:
         return section
     build = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU"
@@ -48,13 +48,13 @@ def examine_torch() -> Section:
     else:
         add("CPU", "note", "no native bfloat16 arithmetic (AVX-512 BF16 or AMX): sce computes in fp32")
     if uses_glibc_malloc():
-        found = "glibc's, whose search for free memory slows training on a CPU down"
-        add("malloc", "note", found, "apt-get install libjemalloc2, then LD_PRELOAD=libjemalloc.so.2 sce train ...")
+        sentence = "glibc's, whose search for free memory slows training on a CPU down"
+        add("malloc", "note", sentence, "apt-get install libjemalloc2, then LD_PRELOAD=libjemalloc.so.2 sce train ...")
     add("recipe", *judge_recipe("starter", "cpu", memory_limit_bytes()))
     gpus: list[dict[str, Any]] = facts.get("gpus", [])
     for gpu in gpus:
-        for state, found, step in judge_gpu(gpu, facts["architectures"], build):
-            add("GPU", state, found, step)
+        for state, sentence, step in judge_gpu(gpu, facts["architectures"], build):
+            add("GPU", state, sentence, step)
         add("recipe", *judge_recipe("paper-v100", "cuda", gpu["memory_bytes"]))
     if not gpus and not answers.death:
         add("GPU", "note", f"none: {facts['why_none'] or 'sce trains on the CPU'}")
@@ -73,20 +73,20 @@ def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> 
     number = "{}.{}".format(*capability)
     sizes = f"{gibibytes(gpu['memory_bytes'])} ({gibibytes(gpu['free_bytes'])} free)"
     name = f"{gpu['name']}, compute capability {number}, {sizes}"
-    found: list[tuple[State, str, str]] = []
+    findings: list[tuple[State, str, str]] = []
     if build.startswith("CUDA") and not has_kernels(capability, architectures):
         step = torch_with_kernels(capability)
         known = " ".join(architectures) or "none"
-        found.append(("bad", f"{name}: this torch ({build}) has no kernels for it, only for {known}", step))
+        findings.append(("bad", f"{name}: this torch ({build}) has no kernels for it, only for {known}", step))
     else:
         works = [format for format, needed in _NEEDED_CAPABILITY.items() if capability >= needed]
-        found.append(("ok", f"{name}; supports --base-precision {', '.join(works)} and 8-bit optimizers", ""))
+        findings.append(("ok", f"{name}; supports --base-precision {', '.join(works)} and 8-bit optimizers", ""))
     if capability < HAS_BF16:
-        found.append(("note", f"{gpu['name']}: no bfloat16; sce computes in float16 with loss scaling", ""))
+        findings.append(("note", f"{gpu['name']}: no bfloat16; sce computes in float16 with loss scaling", ""))
     if capability < HAS_INT8_UNITS:
         needs = "int8-bnb (LLM.int8 of bitsandbytes) needs compute capability 7.5; int8 works"
-        found.append(("note", f"{gpu['name']}: {needs}", ""))
-    return found
+        findings.append(("note", f"{gpu['name']}: {needs}", ""))
+    return findings
 
 
 def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
@@ -97,7 +97,7 @@ def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
     formats = Formats.of(device, *(("int8", "fp16", "fp16") if device == "cuda" else ("fp32", "fp32", "fp32")))
     longest = settings.prompt_room(shape.context)
     peak = max(plan_memory(shape, settings, formats, longest, phase).peak for phase in settings.phases)
-    found = f"{name}: estimated peak {gibibytes(peak)} of {gibibytes(limit)}"
+    sentence = f"{name}: estimated peak {gibibytes(peak)} of {gibibytes(limit)}"
     if peak <= limit:
-        return "ok", found, ""
-    return "note", found, f"to see which settings to lower: sce train --recipe {name} --dry-run"
+        return "ok", sentence, ""
+    return "note", sentence, f"to see which settings to lower: sce train --recipe {name} --dry-run"

@@ -242,9 +242,9 @@ def _refuse_variants(
 
 def _layer_types(kind: Family, config: dict[str, Any], layers: int) -> tuple[str, ...]:
     """The kind of attention in each layer, by the rule of its class where config.json has no list."""
-    found = config.get("layer_types") or config.get("layers_block_type")
-    if found:
-        types = tuple(str(each) for each in found)
+    listed = config.get("layer_types") or config.get("layers_block_type")
+    if listed:
+        types = tuple(str(each) for each in listed)
         if len(types) < layers:
             raise ValueError(f"layer_types has {len(types)} of {layers} layers")
         return types[:layers]
@@ -273,8 +273,8 @@ def _rotated(kind: Family, config: dict[str, Any], layers: int) -> tuple[bool, .
         return (config["position_embedding_type"] == "rope",) * layers
     if "no_rope_layer_interval" not in kind.defaults:
         return (True,) * layers
-    found, interval = config.get("no_rope_layers"), int(config["no_rope_layer_interval"])
-    return tuple(bool(found[layer]) if found else (layer + 1) % interval != 0 for layer in range(layers))
+    listed, interval = config.get("no_rope_layers"), int(config["no_rope_layer_interval"])
+    return tuple(bool(listed[layer]) if listed else (layer + 1) % interval != 0 for layer in range(layers))
 
 
 def _biases(kind: Family, config: dict[str, Any]) -> frozenset[str]:
@@ -299,15 +299,15 @@ def _ropes(config: dict[str, Any], where: str, types: tuple[str, ...]) -> tuple[
 
 def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
     """Settings of the rotary embedding, under the key of transformers 5 or that of older versions."""
-    found = [config[name] for name in ("rope_parameters", "rope_scaling") if config.get(name)]
-    for rope in found:
+    ropes = [config[name] for name in ("rope_parameters", "rope_scaling") if config.get(name)]
+    for rope in ropes:
         if not isinstance(rope, dict):
             raise UsageError(f"{where}: rope type {rope} is not supported")
     # If both exist and differ, the version of transformers decides between them.
-    kinds = [(rope.get("rope_type") or rope.get("type") or "default", rope.get("factor", 1.0)) for rope in found]
+    kinds = [(rope.get("rope_type") or rope.get("type") or "default", rope.get("factor", 1.0)) for rope in ropes]
     if len(set(map(str, kinds))) > 1:
         raise UsageError(f"{where}: rope_parameters and rope_scaling contradict each other; remove one of them")
-    return found[0] if found else {}
+    return ropes[0] if ropes else {}
 
 
 def _llama3_divisors(rope: dict[str, Any], theta: float, head_size: int) -> tuple[float, ...]:

@@ -60,7 +60,7 @@ class Compute:
         return torch.autocast(self.device, self.products)
 
 
-def choose_device(asked: str, tell: Callable[[str], None] = lambda line: None) -> str:
+def choose_device(device: str, tell: Callable[[str], None] = lambda line: None) -> str:
     """``cpu`` or ``cuda``: resolve ``auto``. A GPU is tried out before it is chosen, once per process.
 
     Args:
@@ -69,12 +69,12 @@ def choose_device(asked: str, tell: Callable[[str], None] = lambda line: None) -
     Raises:
         UsageError: the requested GPU is missing or cannot be used.
     """
-    if asked == "cpu":
+    if device == "cpu":
         return "cpu"
     trouble = gpu_trouble()
     if trouble is None:
         return "cuda"
-    if asked == "cuda":
+    if device == "cuda":
         raise UsageError(f"--device cuda: {trouble.reason}. {trouble.step}")
     if trouble.is_unexpected:
         tell(f"computing on the CPU: {trouble.reason}. {trouble.step}")

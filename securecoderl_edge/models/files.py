@@ -36,10 +36,10 @@ def weight_files(folder: Path) -> list[Path]:
     """
     names = [WEIGHTS]
     if (folder / WEIGHTS_INDEX).is_file():
-        places = read_json(folder / WEIGHTS_INDEX).get("weight_map")
-        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        file_of = read_json(folder / WEIGHTS_INDEX).get("weight_map")
+        if not isinstance(file_of, dict) or not all(isinstance(name, str) for name in file_of.values()):
             raise UsageError(f"{folder / WEIGHTS_INDEX}: damaged (no weight_map); download it again")
-        names = sorted(set(places.values()))
+        names = sorted(set(file_of.values()))
     for name in names:
         # The names come from a file, so they must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file():

@@ -109,15 +109,15 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, keys, values, bias = ctx.saved_tensors
         grouped_values, slopes = _by_group(values, keys), _by_group(gradients[0], keys)
-        found = [torch.empty_like(_by_group(each, keys)) for each in (query, keys, values)]
+        slopes_of = [torch.empty_like(_by_group(each, keys)) for each in (query, keys, values)]
         for part, q, k, weights in _attention_weights(query, keys, bias, ctx.scale):
             v, slope = grouped_values[part].float(), slopes[part].float()
             with rounded_products(query.dtype, "cpu"):
-                found[2][part] = weights.transpose(1, 2) @ slope
+                slopes_of[2][part] = weights.transpose(1, 2) @ slope
                 of_weights = slope @ v.transpose(1, 2)
                 of_scores = torch._softmax_backward_data(of_weights, weights, -1, torch.float32).mul_(ctx.scale)
-                found[0][part], found[1][part] = of_scores @ k, of_scores.transpose(1, 2) @ q
-        return found[0].view_as(query), found[1].view_as(keys), found[2].view_as(values), None, None
+                slopes_of[0][part], slopes_of[1][part] = of_scores @ k, of_scores.transpose(1, 2) @ q
+        return slopes_of[0].view_as(query), slopes_of[1].view_as(keys), slopes_of[2].view_as(values), None, None
 
 
 def _by_group(heads: Tensor, keys: Tensor) -> Tensor:
@@ -220,20 +220,20 @@ class _Project(torch.autograd.Function):
             slopes.append((gradient @ upper.to(gradient.dtype)).mul_(projection.scale))
             factor_gradients.append((gradient.T @ part).to(upper.dtype).mul_(projection.scale))
             number, start = number + 1, start + sizes[number]
-        found: list[Tensor | None] = []
+        factor_slopes: list[Tensor | None] = []
         if slopes:
             slope = torch.cat(slopes, 1)
             flat = inputs if gate is None else activated(gate, ctx.activation).mul_(inputs).flatten(0, -2)
             if inputs_gradient is not None:
                 inputs_gradient.addmm_(slope, torch.cat([factor.to(slope.dtype) for factor in factors[::2]]))
             lower_gradients = (slope.T @ flat).to(factors[0].dtype).split(sizes)
-            found = [each for pair in zip(lower_gradients, factor_gradients, strict=True) for each in pair]
+            factor_slopes = [each for pair in zip(lower_gradients, factor_gradients, strict=True) for each in pair]
         gate_gradient: Tensor | None = None
         if inputs_gradient is not None:
             inputs_gradient = inputs_gradient.view(ctx.shape)
             if gate is not None:
                 gate_gradient, inputs_gradient = _gated_slopes(inputs_gradient, gate, inputs, ctx.activation)
-        return (inputs_gradient, gate_gradient, None, None, *found)
+        return (inputs_gradient, gate_gradient, None, None, *factor_slopes)
 
 
 def rms_norm(hidden: Tensor, weight: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:

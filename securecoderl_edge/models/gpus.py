@@ -60,10 +60,10 @@ PAPERS_GPU = "v100-16"
 
 def device_setting(default: str = "auto") -> str:
     """The setting of `DEVICES`."""
-    found: str = setting(
+    device: str = setting(
         default, "Device to compute on. auto: an NVIDIA GPU if a test on it succeeds, else the CPU.", choices=DEVICES
     )
-    return found
+    return device
 
 
 def has_kernels(capability: tuple[int, int], architectures: Sequence[str]) -> bool:

@@ -92,7 +92,7 @@ def _ask_transformers(folder: Path, reason: str, _changed: int) -> OtherArchitec
         raise UsageError(f"{reason}. It is not a causal language model")
     text = config.get_text_config()
     context = next(
-        (int(found) for key in _CONTEXT_KEYS if isinstance(found := getattr(text, key, None), int)), _NO_LIMIT
+        (int(length) for key in _CONTEXT_KEYS if isinstance(length := getattr(text, key, None), int)), _NO_LIMIT
     )
     head = model.get_output_embeddings()
     linears: Counter[str] = Counter()

@@ -114,15 +114,15 @@ class PartialCompletions:
     def _add(self, owner: int, token: int, log_prob: float) -> None:
         if not math.isfinite(log_prob):
             raise not_finite(str(self._dtype).removeprefix("torch."))
-        sampler, place = self._sampler, divmod(owner, self._samples)
+        sampler, key = self._sampler, divmod(owner, self._samples)
         tokens, log_probs = self._drawn.setdefault(owner, ([], []))
         tokens.append(token)
         log_probs.append(log_prob)
-        is_stopped = sampler.on_token is not None and sampler.on_token(*place, token)
+        is_stopped = sampler.on_token is not None and sampler.on_token(*key, token)
         is_finished = is_stopped or token in sampler.end_tokens
-        limit = sampler.max_tokens if sampler.limits is None else sampler.limits[place[0]]
+        limit = sampler.max_tokens if sampler.limits is None else sampler.limits[key[0]]
         if is_finished or len(tokens) == limit:
-            self.done[owner] = TokenCompletion(*place, tuple(tokens), tuple(log_probs), is_finished)
+            self.done[owner] = TokenCompletion(*key, tuple(tokens), tuple(log_probs), is_finished)
             if sampler.on_finished:
                 sampler.on_finished(self.done[owner])
 

@@ -71,8 +71,8 @@ class Tokenizer:
 
     def id_of(self, text: str) -> int | None:
         """The id of a token, by its text."""
-        found = self.backend.token_to_id(text)
-        return None if found is None else int(found)
+        token = self.backend.token_to_id(text)
+        return None if token is None else int(token)
 
     def document(self) -> dict[str, Any]:
         """The tokenizer.json that says all of it but ``before`` and ``after``."""
@@ -141,7 +141,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     after = _with(after, eos, settings.get("add_eos_token"), at_end=True)
     start = bos if bos is not None else read_json_if_there(folder / "config.json").get("bos_token_id")
     pad = ids.get("pad_token")
-    found = Tokenizer(
+    tokenizer = Tokenizer(
         bos_token_id=start if isinstance(start, int) else None,
         eos_token_id=eos,
         pad_token_id=eos if pad is None else pad,
@@ -150,9 +150,12 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         after=after,
         backend=backend,
     )
-    if found.decode(found.encode(_CODE)) not in (_CODE, " " + _CODE):  # SentencePiece may add a space before a text
+    if tokenizer.decode(tokenizer.encode(_CODE)) not in (
+        _CODE,
+        " " + _CODE,
+    ):  # SentencePiece may add a space before a text
         raise SceError(f"{where}: decoding does not give back the text that was encoded; the model cannot write code")
-    return found
+    return tokenizer
 
 
 def _named_ends(folder: Path) -> list[Any]:

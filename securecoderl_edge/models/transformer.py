@@ -155,17 +155,17 @@ def native_architecture(model: Any) -> Architecture | None:
             base.__dict__[_ARCHITECTURE] = architecture_of(config, type(base).__name__)
         except UsageError:
             base.__dict__[_ARCHITECTURE] = None
-    found = base.__dict__[_ARCHITECTURE]
-    assert found is None or isinstance(found, Architecture)
-    return found
+    shape = base.__dict__[_ARCHITECTURE]
+    assert shape is None or isinstance(shape, Architecture)
+    return shape
 
 
 def model_architecture(model: Any) -> Architecture:
     """The architecture of a model that is computed here."""
-    found = native_architecture(model)
-    if found is None:
+    shape = native_architecture(model)
+    if shape is None:
         raise ValueError(f"{type(without_adapters(model)).__name__} is not computed here")
-    return found
+    return shape
 
 
 def rotations(trunk: Any, shape: Architecture, positions: Tensor, window: int | None) -> Angles:

@@ -224,23 +224,23 @@ class HfRuntime:
         return sample_with_generate(self._model, prompts, n, sampler, self._tokenizer.pad_token_id, rows)
 
 
-def choose_precision(asked: str, shape: Architecture | OtherArchitecture, device: str = "cpu") -> str:
+def choose_precision(precision: str, shape: Architecture | OtherArchitecture, device: str = "cpu") -> str:
     """Resolve ``auto``: on a GPU bf16, or else fp16; on a CPU bf16 if a measurement shows that it is faster, else fp32.
 
     Raises:
         UsageError: not one of `BASE_PRECISIONS`, or one that the device does not support.
     """
-    if asked not in BASE_PRECISIONS:
-        raise UsageError(f"unknown base precision {asked!r}; choose from {', '.join(BASE_PRECISIONS)}")
+    if precision not in BASE_PRECISIONS:
+        raise UsageError(f"unknown base precision {precision!r}; choose from {', '.join(BASE_PRECISIONS)}")
     from securecoderl_edge.models.device import bf16_is_faster, choose_compute
 
     if device != "cpu":
-        compute = choose_compute(device, asked)
-        return _NAMES[str(compute.products)] if asked == "auto" else asked
-    if asked == "fp16":
+        compute = choose_compute(device, precision)
+        return _NAMES[str(compute.products)] if precision == "auto" else precision
+    if precision == "fp16":
         raise UsageError("fp16 is for GPUs, CPUs are slow with it; use --base-precision bf16, fp32 or int8")
-    if asked != "auto":
-        return asked
+    if precision != "auto":
+        return precision
 
     sizes = (shape.hidden, shape.intermediate) if isinstance(shape, Architecture) else _usual_sizes(shape)
     return "bf16" if bf16_is_faster(*sizes) else "fp32"

@@ -74,14 +74,14 @@ def check_hashes(hashes: Mapping[Path, Any]) -> dict[Path, str]:
     Raises:
         SceError: a hash differs, or a file cannot be read.
     """
-    found = {}
+    digests = {}
     for path, expected in hashes.items():
-        found[path] = sha256_of(path)
-        if found[path] != expected:
+        digest = digests[path] = sha256_of(path)
+        if digest != expected:
             raise SceError(
-                f"{path} has changed since its export (sha256 {found[path][:16]}, not as in its manifest); export again"
+                f"{path} has changed since its export (sha256 {digest[:16]}, not as in its manifest); export again"
             )
-    return found
+    return digests
 
 
 def bits_per_weight(file: Path) -> float | None:

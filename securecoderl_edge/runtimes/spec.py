@@ -78,8 +78,8 @@ class ModelSpec:
 
     def run(self) -> Run | None:
         """The run that it is a part or an export of."""
-        place = self.adapter or Path(self.source)
-        return self.of_run or (run_of(place) if place.exists() else None)
+        path = self.adapter or Path(self.source)
+        return self.of_run or (run_of(path) if path.exists() else None)
 
     def language(self) -> str:
         """The language of its programs where nothing else is asked for: of its run, or of the built-in model."""
@@ -104,8 +104,8 @@ class ModelSpec:
         if self.kind == "gguf":
             return [Path(self.source), *([self.adapter] if self.adapter else [])]
         folders = [folder for folder in (self._source_folder(), self.adapter) if folder is not None]
-        found = ({file for pattern in _FILES for file in folder.glob(pattern)} for folder in folders)
-        return [file for files in found for file in sorted(files) if file.is_file()]
+        matches = ({file for pattern in _FILES for file in folder.glob(pattern)} for folder in folders)
+        return [file for files in matches for file in sorted(files) if file.is_file()]
 
     def file_bytes(self) -> int | None:
         """The size of the model on disk, adapter included; None for a repo that is not downloaded."""
@@ -246,7 +246,7 @@ def _from_file(path: Path) -> ModelSpec:
 def _with_adapter(text: str) -> ModelSpec:
     """The model that ``BASE+LORA`` names; both may have a + in their names."""
     parts = text.split("+")
-    pairs = [("+".join(parts[:place]), "+".join(parts[place:])) for place in range(1, len(parts))]
+    pairs = [("+".join(parts[:cut]), "+".join(parts[cut:])) for cut in range(1, len(parts))]
     base, name = next((pair for pair in pairs if Path(pair[1]).is_file()), pairs[-1])
     spec, path = resolve_model(base), Path(name)
     if not path.is_file():

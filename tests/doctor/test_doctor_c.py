@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from securecoderl_edge.doctor import analyzers as doctor_analyzers
 from securecoderl_edge.doctor import isolation
+from securecoderl_edge.doctor import isolation as doctor_analyzers
 from securecoderl_edge.doctor.isolation import examine_analyzers
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import targets

@@ -184,8 +184,8 @@ def _llama3_rope(config: dict[str, Any], divisors: list[float], path: Path) -> d
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": first,
         }
-        found = architecture_of({**config, "rope_parameters": rope}, str(path)).rope_divisors
-        if all(abs(one - other) <= 1e-5 * one for one, other in zip(found, divisors, strict=True)):
+        expected = architecture_of({**config, "rope_parameters": rope}, str(path)).rope_divisors
+        if all(abs(one - other) <= 1e-5 * one for one, other in zip(expected, divisors, strict=True)):
             return rope
     raise UsageError(f"{path}: {ROPE_DIVISORS} is not the RoPE of Llama 3; give the Hugging Face folder instead")
 

@@ -90,9 +90,9 @@ def gguf_source(folder: Path) -> dict[str, Any] | None:
 
 
 def _cache() -> Path:
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The specification of these folders tells programs to ignore relative paths.
-    return (given if given.is_absolute() else Path.home() / ".cache") / "securecoderl-edge"
+    return (folder if folder.is_absolute() else Path.home() / ".cache") / "securecoderl-edge"
 
 
 @lru_cache
@@ -187,8 +187,8 @@ def _divisors(header: GgufHeader, kinds: dict[str, Any], path: Path) -> list[flo
         return []
     if kinds[ROPE_DIVISORS].name != "F32" or len(tensor.sizes) != 1:
         raise SceError(f"{path}: damaged at tensor {ROPE_DIVISORS}; download it again")
-    found: list[float] = np.fromfile(path, np.float32, tensor.sizes[0], offset=tensor.start).tolist()
-    return found
+    divisors: list[float] = np.fromfile(path, np.float32, tensor.sizes[0], offset=tensor.start).tolist()
+    return divisors
 
 
 def _plan(header: GgufHeader, kinds: dict[str, Any], shape: Architecture, path: Path) -> list[_Weight]:
@@ -202,15 +202,15 @@ def _plan(header: GgufHeader, kinds: dict[str, Any], shape: Architecture, path: 
     weights, sizes = [], shape.tensors()
     for name, ((target, _),) in tensor_names(shape).items():
         tensor = tensors.pop(target, None)
-        found = tensor.sizes[::-1] if tensor else None
-        if tensor is None or found != sizes[name]:
-            raise UsageError(f"{path}: {target}: expected shape {sizes[name]}, found {found}; download it again")
+        size = tensor.sizes[::-1] if tensor else None
+        if tensor is None or size != sizes[name]:
+            raise UsageError(f"{path}: {target}: expected shape {sizes[name]}, found {size}; download it again")
         kind = kinds[target]
         block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-        rows, columns = math.prod(found[:-1]), found[-1]
+        rows, columns = math.prod(size[:-1]), size[-1]
         keeps_type = kind.name in _BYTES and not (shape.kind.norm_offset and rows == 1)
         row_bytes, dtype = columns // block * block_bytes, kind.name if keeps_type else "F32"
-        weights.append(_Weight(name, tensor, kind.name, rows, columns, row_bytes, dtype, found))
+        weights.append(_Weight(name, tensor, kind.name, rows, columns, row_bytes, dtype, size))
     if tensors:
         raise UsageError(f"{path}: unknown tensor {min(tensors)} for a {shape.family} model")
     return sorted(weights, key=lambda weight: weight.source.start)

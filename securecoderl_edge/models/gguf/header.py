@@ -146,8 +146,8 @@ class _Reader:
         elif kind == _ARRAY:
             if lists is None:
                 return False
-            if (found := self._list(with_lists)) is not None:
-                lists[key] = found
+            if (entries := self._list(with_lists)) is not None:
+                lists[key] = entries
         else:
             raise ValueError(f"{key!r} has the unknown type {kind}")
         return True

@@ -174,10 +174,10 @@ def _merges(tokens: list[str], types: list[int], scores: list[float], path: Path
         for cut in range(1, len(text))
         if text[:cut] in normal and text[cut:] in normal
     )
-    found = list(itertools.islice(splits, _MOST_MERGES + 1))
-    if len(found) > _MOST_MERGES:
+    merges = list(itertools.islice(splits, _MOST_MERGES + 1))
+    if len(merges) > _MOST_MERGES:
         raise SceError(f"{path}: its tokens have more than {_MOST_MERGES} merges; choose another file")
-    return [[text[:cut], text[cut:]] for _, text, cut in sorted(found)]
+    return [[text[:cut], text[cut:]] for _, text, cut in sorted(merges)]
 
 
 def _added(tokens: list[str], types: list[int]) -> list[dict[str, Any]]:
@@ -208,8 +208,8 @@ def _config_ids(ids: dict[str, int], header: GgufHeader, tokens: list[str], type
     named = [index for index, text in enumerate(tokens) if text in _ENDS and types[index] == CONTROL]
     named += [end for end in others if isinstance(end, int) and end in range(len(tokens))]
     ends = [eos, *sorted({*named} - {eos})]
-    found: dict[str, Any] = {f"{name}_id": index for name, index in ids.items() if name != "unk_token"}
-    return {**found, "eos_token_id": ends if len(ends) > 1 else eos}
+    config: dict[str, Any] = {f"{name}_id": index for name, index in ids.items() if name != "unk_token"}
+    return {**config, "eos_token_id": ends if len(ends) > 1 else eos}
 
 
 def _post_processor(
@@ -245,10 +245,10 @@ def _check_round_trip(text: str, path: Path) -> None:
         from tokenizers import Tokenizer
     try:
         tokenizer = Tokenizer.from_str(text)
-        found = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
+        text_again = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
     except BaseException as error:
         if not is_failure(error):
             raise
         raise SceError(f"{path}: its tokenizer is damaged ({first_line(error)}); download it again") from None
-    if found != _PROBE:
+    if text_again != _PROBE:
         raise SceError(f"{path}: its tokenizer does not give a program back as it was; choose another file")

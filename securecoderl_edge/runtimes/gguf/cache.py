@@ -51,8 +51,8 @@ class _Facts:
 
     def each(self, name: str, default: int) -> list[int]:
         """A number of each layer; files have one for all, or a list."""
-        found = self._header.lists.get(f"{self._prefix}{name}", ())
-        numbers = [int(value) for value in found if not isinstance(value, str)]
+        entries = self._header.lists.get(f"{self._prefix}{name}", ())
+        numbers = [int(value) for value in entries if not isinstance(value, str)]
         return (numbers or [self.number(name, default)] * self._layers)[: self._layers]
 
     def head_sizes(self, kind: str) -> tuple[int, int]:

@@ -95,8 +95,8 @@ class LlamaModel:
 
     def chat_template(self) -> str | None:
         """The file's chat template, Jinja text."""
-        found = llama_cpp.llama_model_chat_template(self._model, None)
-        return found.decode("utf-8", "replace") if found else None
+        template = llama_cpp.llama_model_chat_template(self._model, None)
+        return template.decode("utf-8", "replace") if template else None
 
     def special_tokens(self) -> dict[str, str]:
         """Texts of the start and end tokens, by the names that chat templates use."""
@@ -123,10 +123,10 @@ class LlamaModel:
 
     def _id_of(self, text: str) -> int | None:
         """The id of a token by its text, if the text is one token."""
-        found = (llama_cpp.llama_token * 1)()
+        token = (llama_cpp.llama_token * 1)()
         encoded = text.encode()
-        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), found, 1, False, True)
-        return int(found[0]) if count == 1 else None
+        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), token, 1, False, True)
+        return int(token[0]) if count == 1 else None
 
     def _text_of(self, tokens: list[int]) -> str:
         return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")

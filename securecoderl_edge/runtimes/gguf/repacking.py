@@ -69,13 +69,13 @@ def _find_buffer_type() -> int | None:
         return None
     if not address:
         return None
-    found = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
+    types = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)(device)
     name_of = base.ggml_backend_buft_name
     name_of.argtypes, name_of.restype = (ctypes.c_void_p,), ctypes.c_char_p
     index = 0
-    while found and found[index]:
-        if name_of(found[index]) == _BUFFER:
-            return int(found[index])
+    while types and types[index]:
+        if name_of(types[index]) == _BUFFER:
+            return int(types[index])
         index += 1
     return None
 

@@ -93,8 +93,8 @@ class GgufRuntime:
     @property
     def chat_template(self) -> ChatTemplate | None:
         """See `protocol.Runtime`."""
-        found = self._child.description
-        return ChatTemplate(found["chat_template"], found["tokens"], self.name) if found["chat_template"] else None
+        model = self._child.description
+        return ChatTemplate(model["chat_template"], model["tokens"], self.name) if model["chat_template"] else None
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`. A child that crashes here is not replaced."""
