@@ -68,7 +68,7 @@ class Side:
 
 
 def adapter(side: Side) -> Any:
-    side.sce("train", "--max-steps", "3", "--seed", "7", "--out", "runs/short")
+    side.sce("train", "--max-steps", "5", "--seed", "7", "--out", "runs/short")
     return side.files("runs/short/policy/*.safetensors")
 
 
