@@ -65,7 +65,6 @@ def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
 def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
     """Print the score of one program on one test, and return whether it passes."""
     from securecoderl_edge.scoring.explain import explain
-    from securecoderl_edge.scoring.scorer import Scorer
 
     _check_alone(config)
     if len(paths) > 1:
@@ -83,7 +82,6 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
         id=path.name, statement="", tests=(test,), language=language.name, target=config.target or "", budget=budget
     )
     with opened_scorer(config) as scorer:
-        assert isinstance(scorer, Scorer)
         result, run = scorer.inspect(problem, program)
     if config.json:
         click.echo(json.dumps(result.to_record()))

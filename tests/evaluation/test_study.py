@@ -459,7 +459,7 @@ def test_a_base_that_only_a_clone_can_pretrain_is_asked_for_before_hours_are_spe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "PRETRAIN_SCRIPT", tmp_path / "nowhere.py")
-    study = table3("starter", tmp_path / "study", seeds=1)
+    study = planned("starter", tmp_path / "study", seeds=1)
     with pytest.raises(UsageError, match=r"base model nano-hard: .*clone of the repository.*--splits"):
         run_study(study, 1)
 
