@@ -177,7 +177,7 @@ def one_sandbox(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def varied_reward() -> Iterator[None]:
-    """Programs are paid by their length, see `small_runs.varied_reward`."""
+    """Rewards differ whatever is sampled, see `small_runs.varied_reward`."""
     import small_runs
 
     with pytest.MonkeyPatch.context() as patch:
