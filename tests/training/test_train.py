@@ -109,7 +109,10 @@ def test_skipping_flat_groups_learns_from_the_others(
     chosen = epoch_settings("ppo.drop_zero_variance_groups=true", "selection.problems=0", "binary.steps=3")
     found = [row for row in rows(train(chosen, tmp_path / "skipping")) if row["phase"] != "sft"]
     # Three updates of two problems see each of the six once.
-    assert [sum(row["groups_used"] for row in found if row["phase"] == phase) for phase in ("binary", "partial")] == [3, 3]
+    assert [sum(row["groups_used"] for row in found if row["phase"] == phase) for phase in ("binary", "partial")] == [
+        3,
+        3,
+    ]
     trained = [row for row in found if row["groups_used"]]
     assert {row["val/first_ratio_error"] for row in trained} == {0.0}
     assert any(row["grad_norm"] > 0 for row in trained)
