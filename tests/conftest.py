@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from c_compiler import why_no_analyzers, why_no_c, why_no_target
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from once import Once
 from places import own_temporary_folder
 from tiny_models import build_adapter, build_model
@@ -40,6 +42,10 @@ os.environ["TMPDIR"] = str(own_temporary_folder())
 # torch and llama.cpp both spin their threads, which on shared cores costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+# No test asserts a time, on a busy machine neither.
+hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
