@@ -201,6 +201,14 @@ def settings(tiny_model: Path, varied_reward: None, once: Once) -> Callable[...,
 
 
 @pytest.fixture(scope="module")
+def whole(settings: Callable[..., TrainSettings], once: Once) -> Run:
+    """A run with `settings` that has come to its end; read only."""
+    from securecoderl_edge.training.train import train
+
+    return Run(once("whole-phases", lambda folder: train(settings(), folder / "run")) / "run")
+
+
+@pytest.fixture(scope="module")
 def epoch_settings(tiny_model: Path, varied_reward: None, once: Once) -> Callable[..., TrainSettings]:
     """As `settings`, of runs whose updates have several epochs."""
     from small_runs import EPOCHS, settings_maker, write_additions

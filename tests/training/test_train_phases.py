@@ -34,11 +34,6 @@ from securecoderl_edge.training.update.learner import Learner
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
 
-@pytest.fixture(scope="module")
-def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
-
-
 def test_every_phase_is_evaluated_before_it_every_so_often_and_at_its_end(whole: Run) -> None:
     for name, steps in (("sft", [0, 2]), ("binary", [0, 2, 4]), ("partial", [0, 2])):
         (folder,) = whole.path.glob(f"phases/*-{name}")
