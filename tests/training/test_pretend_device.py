@@ -270,8 +270,10 @@ def uninterrupted(epoch_settings: Callable[..., TrainSettings], once: Once) -> R
 
 @pytest.mark.parametrize(
     ("armed", "share"),
-    [(2, 0.1), (2, 0.5), (2, 0.7), (2, 0.8), (2, 0.999), (3, 0.3)],
-    ids=["sampling", "later", "learning", "a gradient", "a step", "a checkpoint"],
+    [
+        *((2, 0.1), (2, 0.7), (2, 0.999), (3, 0.3)),
+        *(pytest.param(2, share, marks=pytest.mark.slow) for share in (0.3, 0.5, 0.6, 0.8, 0.9)),
+    ],
 )
 def test_a_device_that_vanishes_leaves_the_last_checkpoint_and_the_run_resumes_bit_for_bit(
     epoch_settings: Callable[..., TrainSettings],
