@@ -27,9 +27,9 @@ from securecoderl_edge.system.rows import RowFile, drop_truncated_line, read_obj
 
 STEPS = "steps.jsonl"
 SCE = "securecoderl_edge"
-# Pretraining under the name that the keys of finished steps have. Its script is not installed: only a clone has it.
+# Pretraining under the name that the keys of finished steps have.
 PRETRAIN = "securecoderl_edge.training.pretrain"
-PRETRAIN_SCRIPT = Path(__file__).parents[3] / "benchmarks" / "starter" / "pretrain.py"
+PRETRAIN_SCRIPT = Path(__file__).resolve().parents[1] / "starter" / "pretrain.py"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def command(self) -> str:
-        """The command line for people, in a clone."""
+        """The command line for people."""
         module, *arguments = self.words
         programs = {SCE: ("sce",), PRETRAIN: ("python", "benchmarks/starter/pretrain.py")}
         return shlex.join((*programs.get(module, ("python", "-m", module)), *arguments))
