@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from securecoderl_edge.config import changed_values
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
@@ -36,6 +35,7 @@ from study_engine.run_log import (
     SCE,
     RunLog,
     Step,
+    changed_values,
     evaluation_problems,
     training_problems,
 )

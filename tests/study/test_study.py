@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ import pytest
 from study_engine import steps
 from study_engine.arms import Measured, Split, Study
 from study_engine.figures import STUDY_METRICS, Figures
-from study_engine.run_log import STEPS, RunLog, Step
+from study_engine.run_log import STEPS, RunLog, Step, changed_values
 from study_engine.steps import Chain, all_steps, chains, preparations, run_study
 from study_engine.table3 import PRESETS, Table3Settings, table3
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
@@ -468,6 +469,23 @@ def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
 # What a finished study leaves, written by hand.
 
 EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
+
+
+def test_changed_values_are_those_that_are_not_the_defaults() -> None:
+    @dataclass(frozen=True)
+    class Inner:
+        rate: float = setting(0.5, "A rate.")
+
+    @dataclass(frozen=True)
+    class Settings:
+        steps: int = setting(3, "Steps.")
+        limit: int | None = setting(3, "A limit.")
+        inner: Inner = field(default_factory=Inner)
+
+    assert changed_values(Settings()) == {}
+    changed = Settings(steps=5, limit=2, inner=Inner(0.25))
+    assert changed_values(changed) == {"steps": 5, "limit": 2, "inner": {"rate": 0.25}}
+    assert changed_values(Settings(limit=None)) == {"limit": None}
 
 
 def test_what_nohup_started_goes_on_without_its_terminal() -> None:
