@@ -130,9 +130,8 @@ def llama(file: Path, rollout: Rollout) -> Callable[[], int]:
     ]
 
     def run() -> int:
-        done: list[int] = []
-        BatchDecoder(model, context, lambda _, completion: done.append(len(completion.token_ids))).run(tasks)
-        return sum(done)
+        done = (each.completion for each in BatchDecoder(model, context).run(tasks))
+        return sum(len(completion.token_ids) for completion in done if completion is not None)
 
     return run
 

@@ -29,18 +29,9 @@ if TYPE_CHECKING:
 
 # Files of the base that are copied next to the weights of a Hugging Face folder, if they exist.
 COMPANION_FILES = (
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "LICENSE",
-)
-
+    "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "LICENSE",
+)  # fmt: skip
 _SHARD_BYTES = 1 << 30
 
 

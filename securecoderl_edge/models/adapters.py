@@ -26,22 +26,10 @@ if TYPE_CHECKING:
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _UNSUPPORTED = (
-    "alora_invocation_tokens",
-    "alpha_pattern",
-    "arrow_config",
-    "kasa_config",
-    "layer_replication",
-    "lora_bias",
-    "modules_to_save",
-    "monteclora_config",
-    "rank_pattern",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_dora",
-    "use_qalora",
-    "velora_config",
-)
+    "alora_invocation_tokens", "alpha_pattern", "arrow_config", "kasa_config", "layer_replication", "lora_bias",
+    "modules_to_save", "monteclora_config", "rank_pattern", "target_parameters", "trainable_token_indices",
+    "use_bdlora", "use_dora", "use_qalora", "velora_config",
+)  # fmt: skip
 _FACTOR = re.compile(r"base_model\.model\.(.+)\.lora_[AB]\.weight")
 _HIGHEST_RANK = 1 << 16
 POLICY_ADAPTER = "default"  # the name under which peft saves an adapter at the top of its folder

@@ -147,7 +147,7 @@ class DecodingTask:
 class DecodingProgress:
     """News of one task after a step: the text that became certain, and the completion if it has ended."""
 
-    key: int
+    key: Any
     text: str
     completion: Completion | None = None
 

@@ -47,22 +47,13 @@ _STEPS = {
 # Other names in GGUF files for the same splitting in llama.cpp.
 _SAME = {
     "gpt-2": (
-        "phi-2",
-        "olmo",
-        "mpt",
-        "jais",
-        "mellum",
-        "exaone4",
-        "a.x-4.0",
-        "gigachat",
-        "granite-docling",
-        "trillion",
+        "phi-2", "olmo", "mpt", "jais", "mellum", "exaone4", "a.x-4.0", "gigachat", "granite-docling", "trillion",
     ),
     "smollm": ("refact", "starcoder", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"),
     "qwen2": ("deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "kormo", "f2llmv2", "solar-open", "grok-2"),
     "llama-bpe": ("llama3", "llama-v3", "lfm2", "pixtral", "falcon3", "falcon-h1", "midm-2.0"),
     "dbrx": ("smaug-bpe",),
-}
+}  # fmt: skip
 _NAMES = {other: name for name, others in _SAME.items() for other in others} | {name: name for name in _STEPS}
 # With these, llama.cpp takes a whole word that is a token before it merges, like ``ignore_merges``.
 _IGNORE_MERGES = ("llama-bpe", "tekken")

@@ -9,16 +9,15 @@ shapes, which some kernels round differently, so samples then depend on earlier 
 
 from __future__ import annotations
 
-import functools
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import DecodingProgress, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion, TextWriter, end_of_program
 
 # Copying a sequence takes about as long as computing this number of tokens.
@@ -48,6 +47,7 @@ class _Sequence:
 
     task: GgufTask
     partial: PartialCompletion
+    news: list[str]
     filled: int
 
     @property
@@ -59,36 +59,23 @@ class BatchDecoder:
     """Decodes tasks in the sequences of one context.
 
     Args:
-        on_completion: called with each finished sample.
-        on_token: called with each piece of text, when given.
         reuses_prefixes: reuse prefixes of earlier prompts, also of those in earlier requests.
     """
 
-    def __init__(
-        self,
-        model: LlamaModel,
-        context: LlamaContext,
-        on_completion: Callable[[GgufTask, Completion], None],
-        on_token: Callable[[GgufTask, str], None] | None = None,
-        reuses_prefixes: bool = False,
-    ) -> None:
-        self._model = model
-        self._context = context
-        self._on_completion = on_completion
-        self._on_token = on_token
-        self._reuses_prefixes = reuses_prefixes
+    def __init__(self, model: LlamaModel, context: LlamaContext, reuses_prefixes: bool = False) -> None:
+        self._model, self._context, self._reuses_prefixes = model, context, reuses_prefixes
         # The index in this list is that of the context.
         self._sequences: list[_Sequence | None] = []
         self.spent = Usage()
 
-    def run(self, tasks: Sequence[GgufTask]) -> None:
+    def run(self, tasks: Sequence[GgufTask]) -> Iterator[DecodingProgress]:
         """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
         pending = deque(tasks)
         try:
             while pending or self._sequences:
                 free = self._context.sequences - sum(sequence is not None for sequence in self._sequences)
                 self.add([pending.popleft() for _ in range(min(free, len(pending)))])
-                self.step()
+                yield from self.step()
         finally:
             self.drop({task.key for task in tasks})
 
@@ -131,12 +118,12 @@ class BatchDecoder:
         return self._context.cut(index, length) if source == index else self._context.copy(source, index, length)
 
     def _begin(self, task: GgufTask) -> _Sequence:
-        show = None if self._on_token is None else functools.partial(self._on_token, task)
-        writer = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
+        news: list[str] = []
+        writer = TextWriter(task.sampling.stop, news.append, end_of_program(task.facts))
         pieces = BytesText(self._model.piece)
         partial = PartialCompletion(task.sampling, self._model.is_end, pieces, writer, task.seed)
         partial.started = time.monotonic()
-        return _Sequence(task, partial, filled=len(task.prompt) - 1)
+        return _Sequence(task, partial, news, filled=len(task.prompt) - 1)
 
     def _compute_prompts(self, indices: list[int]) -> None:
         """Feed the prompts of sequences in full batches, without what they hold and without their last tokens."""
@@ -162,11 +149,11 @@ class BatchDecoder:
             self._context.copy(len(self._sequences), gap, last.filled)
             self._sequences[gap] = last
 
-    def step(self) -> None:
+    def step(self) -> list[DecodingProgress]:
         """Decode one token of every sequence."""
         self._close_gaps()
         if not self._sequences:
-            return
+            return []
         sequences = [self._sequence(index) for index in range(len(self._sequences))]
         started = time.perf_counter()
         self._context.decode(
@@ -178,12 +165,18 @@ class BatchDecoder:
         logits = self._context.logits(len(sequences))
         drawn = [sequence.partial.draw(row) for row, sequence in zip(logits, sequences, strict=True)]
         self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
+        progress = []
         for index, (sequence, (token, logprob)) in enumerate(zip(sequences, drawn, strict=True)):
             sequence.filled += 1
             sequence.partial.add(token, logprob)
+            done = None
             if sequence.partial.is_done:
-                self._on_completion(sequence.task, sequence.partial.completion(len(sequence.task.prompt)))
+                done = sequence.partial.completion(len(sequence.task.prompt))
                 self._sequences[index] = None
+            if sequence.news or done:
+                progress.append(DecodingProgress(sequence.task.key, "".join(sequence.news), done))
+                sequence.news.clear()
+        return progress
 
     def _sequence(self, index: int) -> _Sequence:
         sequence = self._sequences[index]

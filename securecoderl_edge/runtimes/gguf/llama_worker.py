@@ -22,7 +22,7 @@ from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import DecodingProgress, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.machine import peak_rss_bytes
@@ -56,7 +56,6 @@ class GgufWorker:
         self._context_length = 0
         self._wanted = 0  # sequences; the context has fewer where memory is short
         self._batch: BatchDecoder | None = None
-        self._progress: dict[int, dict[str, Any]] = {}
 
     def describe(self) -> dict[str, Any]:
         """The message for the parent once the model is loaded."""
@@ -82,24 +81,18 @@ class GgufWorker:
         prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
         facts = request["facts"] or [None] * len(prompts)
         tasks = [
-            GgufTask(
-                (prompt, sample),
-                prompts[prompt],
-                sampling,
-                (sampling.seed, prompt, sample),
-                _facts(facts[prompt]),
-            )
-            for prompt, sample in request["tasks"]
+            GgufTask(key, prompts[key[0]], sampling, (sampling.seed, *key), _facts(facts[key[0]]))
+            for key in map(tuple, request["tasks"])
         ]
         longest = max(len(task.prompt) for task in tasks) + sampling.max_tokens
-        decoder = BatchDecoder(
-            self._model,
-            self._fit_context(len(tasks), longest),
-            self._report_completion,
-            self._report_token if request["stream"] else None,
-            self._reuses_prefixes,
-        )
-        decoder.run(tasks)
+        decoder = BatchDecoder(self._model, self._fit_context(len(tasks), longest), self._reuses_prefixes)
+        for progress in decoder.run(tasks):
+            prompt, sample = progress.key
+            message = {"prompt": prompt, "sample": sample}
+            if progress.text and request["stream"]:
+                self._send({"type": "token", **message, "text": progress.text})
+            if progress.completion is not None:
+                self._send({"type": "completion", **message, "completion": asdict(progress.completion)})
         self._send({"type": "done", "spent": asdict(decoder.spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
 
     def open_batch(self, request: dict[str, Any]) -> None:
@@ -109,7 +102,7 @@ class GgufWorker:
             SceError: memory is insufficient.
         """
         context = self._fit_context(min(request["rows"], max_sequences()), request["length"])
-        self._batch = BatchDecoder(self._model, context, self._note_completion, self._note_text)
+        self._batch = BatchDecoder(self._model, context)
         self._send({"type": "batch", "rows": context.sequences})
 
     def use_batch(self, request: dict[str, Any]) -> None:
@@ -119,29 +112,20 @@ class GgufWorker:
             SceError: a prompt is not valid text or too long, or llama.cpp failed.
         """
         assert self._batch is not None
+        progress: list[DecodingProgress] = []
         if request["type"] == "add":
             self._batch.add([self._task(record) for record in request["tasks"]])
         elif request["type"] == "drop":
             self._batch.drop(set(request["keys"]))
         else:
-            self._batch.step()
-        self._send({"type": "step", "progress": list(self._progress.values())})
-        self._progress.clear()
+            progress = self._batch.step()
+        self._send({"type": "step", "progress": [asdict(each) for each in progress]})
 
     def _task(self, record: dict[str, Any]) -> GgufTask:
         sampling = _sampling(record["sampling"])
         (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
         seed = (sampling.seed, 0, record["sample"])
         return GgufTask(record["key"], prompt, sampling, seed, _facts(record["facts"]))
-
-    def _note_text(self, task: GgufTask, text: str) -> None:
-        self._note(task)["text"] += text
-
-    def _note_completion(self, task: GgufTask, completion: Completion) -> None:
-        self._note(task)["completion"] = asdict(completion)
-
-    def _note(self, task: GgufTask) -> dict[str, Any]:
-        return self._progress.setdefault(task.key, {"key": task.key, "text": "", "completion": None})
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
@@ -165,14 +149,6 @@ class GgufWorker:
             self._context.use_adapter(self._adapter)
         self._context_length, self._wanted = length, wanted
         return self._context
-
-    def _report_token(self, task: GgufTask, text: str) -> None:
-        prompt, sample = task.key
-        self._send({"type": "token", "prompt": prompt, "sample": sample, "text": text})
-
-    def _report_completion(self, task: GgufTask, completion: Completion) -> None:
-        prompt, sample = task.key
-        self._send({"type": "completion", "prompt": prompt, "sample": sample, "completion": asdict(completion)})
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._answers, message)
