@@ -160,7 +160,8 @@ def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int
     if fitting is None:
         if room == maximum:
             raise SceError(
-                f"{problem.id}: the prompt exceeds {maximum} tokens even without its statement; raise --max-prompt-tokens"
+                f"{problem.id}: the prompt exceeds {maximum} tokens even without its statement; "
+                "raise --max-prompt-tokens"
             )
         raise SceError(
             f"{problem.id}: the prompt exceeds the context of {runtime.context} tokens even without its statement; "
