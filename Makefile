@@ -6,7 +6,7 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-c demo-real test test-all lint check coverage bench study dist docs docs-test clean
+.PHONY: demo demo-c demo-real test test-all lint lint-text check coverage bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -49,7 +49,11 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint test
+# The prose of pages, messages and help: the glossary's words, the length of sentences and of pages.
+lint-text: $(VENV)/installed-dev
+	$(BIN)/python tests/words.py
+
+check: lint lint-text test
 
 # Which lines the tests run, in the processes that they start too.
 coverage: $(VENV)/installed-dev

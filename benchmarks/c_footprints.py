@@ -18,9 +18,9 @@ from typing import Any
 
 from record import publish
 from starter_studies import c
+from study_engine.arms import Arm, Study
+from study_engine.seeds import Values, difference_over_seeds, mean_over_seeds
 
-from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds
-from securecoderl_edge.evaluation.study.arms import Arm, Study
 from securecoderl_edge.evaluation.tables import interval_record
 from securecoderl_edge.languages.targets import CORTEX_M3
 from securecoderl_edge.problems.problem import Problem

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from record import fill_page
+from study_engine.study_tables import interval_of
 
 from securecoderl_edge import api
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.study.study_tables import interval_of
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER
 from securecoderl_edge.problems.sources import load_problems

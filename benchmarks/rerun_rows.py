@@ -22,9 +22,9 @@ from typing import Any
 from record import publish
 from study import REMOVED_ARMS, STUDIES, say
 from study_directives import RESULTS, arm_record, policy_result
+from study_engine.steps import run_study
+from study_engine.study_record import study_record
 
-from securecoderl_edge.evaluation.study.steps import run_study
-from securecoderl_edge.evaluation.study.study_record import study_record
 from securecoderl_edge.system.files import read_json
 
 RATES = {"all_tests_rate": "all_tests_by_seed", "syntax_rate": "syntax_by_seed"}

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from starter_studies import NO_BETA, PAPERS_BETA, made, merged
+from study_engine.arms import Arm, Split, Study
+from study_engine.run_log import evaluation_problems
+from study_engine.study_record import study_record
+from study_engine.table3 import VARIANTS, Table3Settings, table3
 
-from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
-from securecoderl_edge.evaluation.study.run_log import evaluation_problems
-from securecoderl_edge.evaluation.study.study_record import study_record
-from securecoderl_edge.evaluation.study.table3 import VARIANTS, Table3Settings, table3
 from securecoderl_edge.problems.leakage import constant_passes, without_visible_tests
 from securecoderl_edge.problems.problem import Problem
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
-from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, Table3Settings, table3
+from study_engine.arms import FIRST_SEED, Arm, Base, Split, Study
+from study_engine.table3 import NANO_HARD, PPO_VARIANTS, Table3Settings, table3
+
 from securecoderl_edge.training.settings import CURRICULUM
 
 # The SFT of the recipe before today's, and its learning rate of RL.

@@ -45,12 +45,12 @@ from starter_studies import (
     security,
     security_rules,
 )
+from study_engine.arms import Arm, Study
+from study_engine.run_log import Step
+from study_engine.steps import all_steps, run_study
+from study_engine.study_record import study_record
+from study_engine.study_tables import study_tables
 
-from securecoderl_edge.evaluation.study.arms import Arm, Study
-from securecoderl_edge.evaluation.study.run_log import Step
-from securecoderl_edge.evaluation.study.steps import all_steps, run_study
-from securecoderl_edge.evaluation.study.study_record import study_record
-from securecoderl_edge.evaluation.study.study_tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 
 _SPLITS = ("eval", "hard", "weak-eval", "weak-hard")

@@ -11,10 +11,9 @@ from typing import Any
 
 from smollm2_studies import LONG_SFT
 from study import REMOVED_ARMS, STUDIES
-
-from securecoderl_edge.evaluation.study.arms import Arm
-from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
-from securecoderl_edge.evaluation.study.study_tables import (
+from study_engine.arms import Arm
+from study_engine.figures import STUDY_METRICS
+from study_engine.study_tables import (
     difference_table,
     gain_table,
     interval_of,
@@ -25,6 +24,7 @@ from securecoderl_edge.evaluation.study.study_tables import (
     transfer_difference_table,
     transfer_table,
 )
+
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
 from securecoderl_edge.models.files import SMOLLM2_RL_ADAPTER
 from securecoderl_edge.scoring.intervals import Interval

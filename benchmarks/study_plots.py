@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from study_engine.study_tables import interval_of, split_of
+
 from securecoderl_edge.evaluation.plot import GRID, INK, PALETTE, SOFT_INK, fix_layout, plotting
-from securecoderl_edge.evaluation.study.study_tables import interval_of, split_of
 from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.system.files import write_atomically
 

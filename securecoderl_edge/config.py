@@ -84,25 +84,6 @@ def to_table(settings: Any) -> dict[str, Any]:
     return table
 
 
-def changed_values(settings: Any) -> dict[str, Any]:
-    """The nested plain values that differ from the defaults of the settings' class; None is a value here.
-
-    A later setting with a default that changes nothing adds nothing to them.
-    """
-    return _changed(to_table(settings), to_table(type(settings)()))
-
-
-def _changed(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in sorted({*table, *defaults}):
-        value, default = table.get(name), defaults.get(name)
-        if isinstance(value, dict) and isinstance(default, dict):
-            found |= {name: inner} if (inner := _changed(value, default)) else {}
-        elif value != default:
-            found[name] = value
-    return found
-
-
 def to_toml(table: Mapping[str, Any]) -> str:
     """TOML text of a table of numbers, strings, booleans, lists of those, and tables of the same."""
     return "\n".join(_toml_lines(table, ())) + "\n"

@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from c_compiler import why_no_analyzers, why_no_c, why_no_target
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from once import Once
 from places import own_temporary_folder
 from tiny_models import build_adapter, build_model
@@ -40,6 +42,10 @@ os.environ["TMPDIR"] = str(own_temporary_folder())
 # torch and llama.cpp both spin their threads, which on shared cores costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+# No test asserts a time, on a busy machine neither.
+hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("any machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -140,17 +146,24 @@ def base(once: Once) -> Path:
 
 @pytest.fixture(scope="session")
 def known_references(once: Once) -> Iterator[None]:
-    """What a source says of the probes of an export is computed once for all exports of it in this test run.
+    """What a source says of the probes of an export is computed once for all exports of it in this test run, and here.
 
     The child that does it imports torch and transformers, which would be half of the time that tests of exports take.
+    It is asked on other devices, and for its words where the model cannot be run.
     """
-    from securecoderl_edge.export.verify import reference_of
+    from securecoderl_edge.export.reference import write_reference
+    from securecoderl_edge.export.verify import NEW_TOKENS, PROMPTS, reference_of
 
     @contextmanager
     def known(base: Path, adapter: Path | None, device: str, tell: Callable[[str], None]) -> Iterator[Path]:
         def make(folder: Path) -> None:
+            folder.mkdir()
+            with suppress(Exception):
+                if device == "cpu":
+                    write_reference(base, adapter, PROMPTS, NEW_TOKENS, folder)
+                    return
             with reference_of(base, adapter, device, tell) as found:
-                shutil.copytree(found, folder)
+                shutil.copytree(found, folder, dirs_exist_ok=True)
 
         source = hashlib.sha256()
         for folder in (base, *([adapter] if adapter else ())):
@@ -177,7 +190,7 @@ def one_sandbox(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def varied_reward() -> Iterator[None]:
-    """Programs are paid by their length, see `small_runs.varied_reward`."""
+    """Rewards differ whatever is sampled, see `small_runs.varied_reward`."""
     import small_runs
 
     with pytest.MonkeyPatch.context() as patch:
@@ -192,6 +205,14 @@ def settings(tiny_model: Path, varied_reward: None, once: Once) -> Callable[...,
 
     problems = once("additions.jsonl", lambda file: write_additions(file, tests=3))
     return settings_maker(tiny_model, problems, PHASES)
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Callable[..., TrainSettings], once: Once) -> Run:
+    """A run with `settings` that has come to its end; read only."""
+    from securecoderl_edge.training.train import train
+
+    return Run(once("whole-phases", lambda folder: train(settings(), folder / "run")) / "run")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -18,9 +19,14 @@ PROMPTS = [[5, 6, 7, 8, 9], [11, 12], [13, 14, 15, 16, 17, 18, 19, 20]]
 
 def sampled(decoder: Decoder, parallel: int | None = None) -> list[TokenCompletion]:
     """Of which some end early, some outlive several enlargements of the cache; with ``parallel``, some wait."""
-    length = 3 * CACHE_GROWTH
+    length, counts = 3 * CACHE_GROWTH, Counter[tuple[int, int]]()
+
+    def ends(prompt: int, number: int, _token: int) -> bool:
+        counts[prompt, number] += 1
+        return counts[prompt, number] == 5 + 29 * (4 * prompt + number) % length
+
     uniforms = torch.rand(4 * len(PROMPTS), length, generator=torch.Generator().manual_seed(1))
-    done = sample(decoder, PROMPTS, 4, Sampler(1.0, length, frozenset(range(3)), uniforms), parallel)
+    done = sample(decoder, PROMPTS, 4, Sampler(1.0, length, frozenset(), uniforms, on_token=ends), parallel)
     lengths = {len(each.token_ids) for each in done}
     assert min(lengths) < CACHE_GROWTH, "none ends early"
     assert max(lengths) > 2 * CACHE_GROWTH, "the cache grows once"

@@ -108,6 +108,7 @@ def try_wheel(wheel: Path, extra: str, files: Path) -> None:
         for words in COMMANDS[extra]:
             run_command(python, words, work)
             sys.stderr.write(f"{extra or 'base'}: sce {' '.join(words)}: ok\n")
+        refuse_reproduce(python, work)
 
 
 def run_command(python: Path, words: Sequence[str], where: Path) -> None:
@@ -120,6 +121,18 @@ def run_command(python: Path, words: Sequence[str], where: Path) -> None:
     done = subprocess.run(command, cwd=where, stdout=subprocess.DEVNULL, check=False)
     if done.returncode > (words[0] == "generate"):
         raise subprocess.CalledProcessError(done.returncode, command)
+
+
+def refuse_reproduce(python: Path, where: Path) -> None:
+    """Check that the one command that needs a clone says so.
+
+    Raises:
+        SystemExit: it does not.
+    """
+    command = [str(python), "-m", "securecoderl_edge", "reproduce", "table3"]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    if done.returncode != 1 or "needs a clone of the repository" not in done.stderr:
+        sys.exit(f"sce reproduce: exit code {done.returncode}, {done.stderr}")
 
 
 def size_mb(folder: Path) -> float:

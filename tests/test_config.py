@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.commands.options import options_from
-from securecoderl_edge.config import apply_overrides, build, changed_values, read_toml, setting, to_table, to_toml
+from securecoderl_edge.config import apply_overrides, build, read_toml, setting, to_table, to_toml
 from securecoderl_edge.errors import SceError, UsageError
 
 
@@ -102,18 +102,6 @@ def test_any_table_survives_toml(table: dict[str, Any]) -> None:
 
 def test_a_missing_value_is_left_out_of_the_table() -> None:
     assert "limit" not in to_table(Settings())
-
-
-def test_changed_values_are_those_that_are_not_the_defaults() -> None:
-    assert changed_values(Settings()) == {}
-    changed = Settings(steps=5, limit=2, inner=Inner(0.25))
-    assert changed_values(changed) == {"steps": 5, "limit": 2, "inner": {"rate": 0.25}}
-
-    @dataclass(frozen=True)
-    class Limited:
-        limit: int | None = setting(3, "A limit.")
-
-    assert changed_values(Limited(None)) == {"limit": None}
 
 
 def test_a_missing_toml_file_is_a_usage_error(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from pretend_device import NAME, BrokenRule, pretend_device
+from pretend_device import NAME, BrokenRule, expect_reads, pretend_device
 from torch import Tensor
 from torch.nn import functional
 
-from securecoderl_edge.models import sampling
+import securecoderl_edge
 
 
 def on(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -76,17 +77,20 @@ def test_what_a_gpu_takes_is_none(act: Callable[[], Any]) -> None:
         lambda values: values.repeat_interleave(torch.ones(2, dtype=torch.long).to(NAME)),
     ],
 )
-def test_what_makes_the_host_wait_is_counted_and_refused_where_it_is_not_allowed(
-    read: Callable[[Tensor], Any],
-) -> None:
-    def in_ours() -> None:
-        sampling._change([(on(2), on(2))], read)  # a function of ours that calls what it is given, twice
+def test_what_makes_the_host_wait_is_counted_and_held_to_a_number(read: Callable[[Tensor], Any]) -> None:
+    ours: dict[str, Any] = {}  # a function in a file of the package
+    source = "def twice(act):\n    act()\n    act()\n"
+    exec(compile(source, str(Path(securecoderl_edge.__file__).parent / "models/any.py"), "exec"), ours)
 
-    with pytest.raises(BrokenRule, match=r"models/sampling.py:_change: .* reads the device"), pretend_device() as watch:
-        in_ours()
-    assert watch.reads["models/sampling.py:_change"] == 2
     with pretend_device():
-        read(on(2))  # a test may
+        ours["twice"](lambda: read(on(2)))
+        read(on(2))  # a test's own is not counted
+        expect_reads(2)
+        expect_reads(0)
+        for times in (1, 3):
+            ours["twice"](lambda: read(on(2)))
+            with pytest.raises(BrokenRule, match=rf"2 reads of the device, not {times}:\n2 in models/any.py:twice"):
+                expect_reads(times)
 
 
 def test_an_error_inside_is_shown_with_the_breach_that_led_to_it() -> None:

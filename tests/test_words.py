@@ -1,33 +1,11 @@
-"""The text that users read: the field's words, and no long sentences."""
+"""The checks of ``make lint-text`` find what they look for, and nothing else."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import docs_reference
 import pytest
 import words
-from places import ROOT
-
-
-def names(paths: list[Path]) -> list[str]:
-    return [str(path.relative_to(ROOT)) for path in paths]
-
-
-@pytest.mark.parametrize("page", names(words.pages()))
-def test_pages_use_the_words_of_the_glossary(page: str) -> None:
-    assert words.check(ROOT / page) == []
-
-
-def test_messages_use_the_words_of_the_glossary() -> None:
-    modules = words.modules()
-    assert len(modules) > 150
-    assert [finding for module in modules for finding in words.check(module)] == []
-
-
-@pytest.mark.parametrize("command", list(docs_reference.commands()), ids=" ".join)
-def test_help_uses_the_words_of_the_glossary(command: list[str]) -> None:
-    assert list(words.findings_in_help(docs_reference.help_of(command))) == []
 
 
 @pytest.mark.parametrize(

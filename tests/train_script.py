@@ -4,8 +4,8 @@
     python tests/train_script.py serve     a line of those arguments in JSON starts one; answers its process id, and
                                            then how it ended; loading torch once makes twenty starts bearable
 
-A random tiny model never solves anything, so rewards depend on the programs' text instead; and all is computed in
-float32, whose rounding hardly depends on what else is in the batch.
+A random tiny model never solves anything, so rewards depend on the problem and the sample instead; and all is computed
+in float32, whose rounding hardly depends on what else is in the batch.
 
 With FAULT="RANK PHASE STEP KIND" in the environment, that process fails in the middle of that update, unless it was
 restarted: it gets a signal (SIGKILL), an exception (bug, memory), or a loss that is not a number (nan).

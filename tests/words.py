@@ -1,8 +1,8 @@
-"""Finds words that the glossary replaces, and long sentences, in text for users: pages, messages and help.
+"""Finds words that the glossary replaces, long sentences and long pages, in text for users: pages, messages and help.
 
     python tests/words.py [PATH...]     pages, or Python files (their messages); by default all that users read
 
-Each finding is ``place: problem: text``. `test_words.py` holds all of it to zero findings.
+Each finding is ``place: problem: text``. ``make lint-text`` holds all of it to zero findings.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from pathlib import Path
 from places import ROOT
 
 MOST_WORDS = 40  # in a sentence; 25 is the aim
+MOST_WORDS_OF_README = 1300  # without code
+MOST_LINES = 125  # of a page in docs/ that is written by hand
+GENERATED = ("cli.md", "five-prompts.md", "settings.md", "study-mbpp.md", "study-tables.md", "study.md")
 PAGES = (
     *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "benchmarks/*.md"),
     "securecoderl_edge/models/*/*.md",
@@ -183,11 +186,35 @@ def modules() -> list[Path]:
     return sorted({path.resolve() for path in found if not set(path.parts) & set(_NOT_TEXT)})
 
 
+def long_pages() -> list[str]:
+    """The README and the pages of docs/ that have grown too long."""
+    readme = re.sub(r"^```.*?^```$|<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M | re.S)
+    count = len(readme.split())
+    found = [f"README.md: {count} words, at most {MOST_WORDS_OF_README}"] if count > MOST_WORDS_OF_README else []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        lines = len(page.read_text(encoding="utf-8").splitlines())
+        if lines > MOST_LINES and page.name not in GENERATED:
+            found.append(f"docs/{page.name}: {lines} lines, at most {MOST_LINES}")
+    return found
+
+
+def in_help() -> list[str]:
+    """All findings in what ``--help`` of each command prints."""
+    import docs_reference
+
+    return [
+        f"sce {' '.join(command)} --help: {finding}"
+        for command in docs_reference.commands()
+        for finding in findings_in_help(docs_reference.help_of(command))
+    ]
+
+
 def main() -> None:
     """Print the findings; exit with 1 if there are any."""
-    found = [line for path in map(Path, sys.argv[1:]) for line in check(path)]
-    if not sys.argv[1:]:
-        found = [line for path in (*pages(), *modules()) for line in check(path)]
+    paths = list(map(Path, sys.argv[1:]))
+    found = [line for path in (paths or [*pages(), *modules()]) for line in check(path)]
+    if not paths:
+        found += [*in_help(), *long_pages()]
     sys.stdout.writelines(f"{line}\n" for line in found)
     sys.stdout.write(f"{len(found)} findings\n")
     sys.exit(bool(found))

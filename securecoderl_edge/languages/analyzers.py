@@ -7,7 +7,6 @@ Flawfinder is not used: eight of its rules fire on safe programs (`benchmarks/c_
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Sequence
 from functools import cache
@@ -60,8 +59,7 @@ def _gcc() -> Analyzer | None:
     gcc = shutil.which("gcc")
     if gcc is None or not _is_json(toolchain.output_of(gcc, *_GCC_OPTIONS, "-x", "c", "-S", "-", "-o", "/dev/null")):
         return None
-    shown = toolchain.output_of(gcc, "-###", *_GCC_OPTIONS, "-x", "c", "-S", "-", "-o", "out")
-    commands = [shlex.split(line) for line in shown if line.startswith(" ")]
+    commands = toolchain.commands_of(gcc, *_GCC_OPTIONS, "-x", "c", "-S", "-", "-o", "out")
     if [Path(words[0]).name for words in commands] != ["cc1"]:
         return None
     command = (*toolchain.with_output(commands[0]), "-include", toolchain.INPUT)

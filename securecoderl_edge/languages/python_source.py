@@ -135,11 +135,15 @@ def _bound_by_statements(tree: ast.Module) -> set[str]:
             bound.add(node.name)
         elif isinstance(node, ast.arg):
             bound.add(node.arg)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-            if any(alias.name == "*" for alias in node.names):
-                bound |= _IMPORT_OF_NAME.keys()  # import *: the names are unknown
-    return bound
+        bound |= names_imported(node)
+    return bound | _IMPORT_OF_NAME.keys() if "*" in bound else bound  # import *: the names are unknown
+
+
+def names_imported(node: ast.AST) -> set[str]:
+    """The names that an import binds, ``*`` if it is unknown which; none of another node."""
+    if not isinstance(node, (ast.Import, ast.ImportFrom)):
+        return set()
+    return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
 
 
 def returns_at_top_level(source: str) -> bool:
@@ -245,12 +249,9 @@ def _bound_at_top_level(statements: list[ast.stmt]) -> set[str]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             bound.add(node.name)
             continue
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names if alias.name != "*"}
-            continue
         if isinstance(node, ast.ExceptHandler) and node.name:
             bound.add(node.name)
-        bound |= _names_stored(node)
+        bound |= (names_imported(node) - {"*"}) | _names_stored(node)
     return bound
 
 

@@ -7,7 +7,6 @@ for output and no semihosting, with which a program could ask the emulator for f
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 from dataclasses import dataclass, fields
 from functools import cache
@@ -106,16 +105,17 @@ class TargetBudget:
     float: bool = True
     recursion: bool = True
 
-    def broken_by(self, found: Footprint) -> tuple[str, ...]:
+    def broken_by(self, footprint: Footprint) -> tuple[str, ...]:
         """Each limit that a program breaks, in words."""
         broken = []
-        if self.code_bytes is not None and found.code_bytes > self.code_bytes:
-            broken.append(f"{found.code_bytes} bytes of code, limit {self.code_bytes}")
-        if self.stack_bytes is not None and found.stack_bytes is None:
-            broken.append(f"no bound on the stack, limit {self.stack_bytes} bytes")
-        elif self.stack_bytes is not None and found.stack_bytes is not None and found.stack_bytes > self.stack_bytes:
-            broken.append(f"{found.stack_bytes} bytes of stack, limit {self.stack_bytes}")
-        broken += [name for flag, name in _FLAG_NAMES.items() if getattr(found, flag) and not getattr(self, flag)]
+        if self.code_bytes is not None and footprint.code_bytes > self.code_bytes:
+            broken.append(f"{footprint.code_bytes} bytes of code, limit {self.code_bytes}")
+        stack, limit = footprint.stack_bytes, self.stack_bytes
+        if limit is not None and stack is None:
+            broken.append(f"no bound on the stack, limit {limit} bytes")
+        elif limit is not None and stack is not None and stack > limit:
+            broken.append(f"{stack} bytes of stack, limit {limit}")
+        broken += [name for flag, name in _FLAG_NAMES.items() if getattr(footprint, flag) and not getattr(self, flag)]
         return tuple(broken)
 
     def to_record(self) -> dict[str, Any]:
@@ -168,22 +168,21 @@ def find_target_toolchain(name: str) -> Toolchain:
         raise SceError(f"cannot run programs for {name}: missing {missing}; {INSTALL_HINT}")
     gcc, linker, emulator = (str(path) for path in tools.values())
     options = (*target.compiler, *_FLAGS)
-    shown = toolchain.output_of(gcc, "-###", *options, "-x", "c", "-c", "-", "-o", "out")
-    commands = [shlex.split(line) for line in shown if line.startswith(" ")]
-    found = [toolchain.output_of(gcc, *options, f"-print-file-name={each}")[0] for each in ("libc.a", "libgcc.a")]
-    if [Path(words[0]).name for words in commands] != ["cc1", "as"] or not all(map(os.path.isabs, found)):
+    commands = toolchain.commands_of(gcc, *options, "-x", "c", "-c", "-", "-o", "out")
+    libraries = [toolchain.output_of(gcc, *options, f"-print-file-name={each}")[0] for each in ("libc.a", "libgcc.a")]
+    if [Path(words[0]).name for words in commands] != ["cc1", "as"] or not all(map(os.path.isabs, libraries)):
         raise SceError(f"cannot run programs for {name}: {gcc} has no compiler, assembler or newlib; {INSTALL_HINT}")
     compiler, assembler = commands
     assembler[0] = os.path.realpath(assembler[0])
     script = str(Path(__file__).with_name("board.ld"))
-    folders = toolchain.existing([os.path.dirname(each) for each in found])
+    folders = toolchain.existing([os.path.dirname(each) for each in libraries])
     inputs = (toolchain.INPUT, toolchain.EXTRA)
-    libraries = (*(f"-L{each}" for each in folders), "--start-group", "-lgcc", "-lc", "-lm", "--end-group")
+    linked = (*(f"-L{each}" for each in folders), "--start-group", "-lgcc", "-lc", "-lm", "--end-group")
     return Toolchain(
         version=toolchain.output_of(gcc, "--version")[0],
         compile=(*toolchain.with_output(compiler), "-include", toolchain.INPUT),
         assemble=(*toolchain.with_output(assembler)[:-1], toolchain.INPUT),
-        link=(linker, "-o", OUTPUT, "-T", script, "--gc-sections", *inputs, *libraries),
+        link=(linker, "-o", OUTPUT, "-T", script, "--gc-sections", *inputs, *linked),
         readable=toolchain.existing([*toolchain.include_folders(gcc), *folders, *native.libraries, script]),
         libraries=native.libraries,
         loader=native.loader,

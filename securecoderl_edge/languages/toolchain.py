@@ -117,8 +117,7 @@ def find_toolchain() -> Toolchain:
     gcc = shutil.which("gcc")
     if gcc is None:
         raise SceError(f"cannot run C programs: gcc is missing; {INSTALL_HINT}")
-    shown = output_of(gcc, "-###", *FLAGS, "-x", "c", "-", *LIBRARIES, "-o", "out")
-    commands = [shlex.split(line) for line in shown if line.startswith(" ")]
+    commands = commands_of(gcc, *FLAGS, "-x", "c", "-", *LIBRARIES, "-o", "out")
     names = [Path(words[0]).name for words in commands]
     if names != ["cc1", "as", "collect2"]:
         raise SceError(f"cannot run C programs: {gcc} runs {', '.join(names) or 'nothing'}, not cc1, as, collect2")
@@ -173,6 +172,11 @@ def built(gcc: str, source: str, *options: str) -> str:
         if not built.exists():
             raise SceError(f"cannot run C programs: {gcc} does not compile {source} ({told[0]}); {INSTALL_HINT}")
         return base64.b64encode(built.read_bytes()).decode()
+
+
+def commands_of(gcc: str, *options: str) -> list[list[str]]:
+    """The commands that a compiler would run, as words."""
+    return [shlex.split(line) for line in output_of(gcc, "-###", *options) if line.startswith(" ")]
 
 
 def output_of(*command: str) -> list[str]:

@@ -82,9 +82,9 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
         from_apps: define the names that APPS solutions expect, and let tuples equal lists.
     """
     prelude: Prelude = "contest" if from_apps else "typing"
-    setup, found = _split(assertion) or ("", Assertion(assertion))
-    lists_alike = from_apps and found.comparison not in ("whole", "each")
-    return replace(found, setup=setup, entry_point=entry_point, prelude=prelude, lists_alike=lists_alike)
+    setup, split = _split(assertion) or ("", Assertion(assertion))
+    lists_alike = from_apps and split.comparison not in ("whole", "each")
+    return replace(split, setup=setup, entry_point=entry_point, prelude=prelude, lists_alike=lists_alike)
 
 
 def _split(assertion: str) -> tuple[str, Assertion] | None:
@@ -95,8 +95,8 @@ def _split(assertion: str) -> tuple[str, Assertion] | None:
         if not body or any(isinstance(node, ast.Assert) for node in body[:-1]):
             return None
         last = body[-1]
-        found = _compared(last.test) if isinstance(last, ast.Assert) else None
-        return None if found is None else ("\n".join(map(ast.unparse, body[:-1])), found)
+        split = _compared(last.test) if isinstance(last, ast.Assert) else None
+        return None if split is None else ("\n".join(map(ast.unparse, body[:-1])), split)
     except UNREADABLE:
         return None
 

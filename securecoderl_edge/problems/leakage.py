@@ -38,11 +38,11 @@ def constant_passes(problem: Problem) -> int:
     if problem.kind == "stdin":
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
-    found = [each for each in assertions_of(problem) if each.comparison != "whole"]
-    constants = [value for each in found for value in _values_for(each)]
-    passes = [sum(holds(value, each) for each in found) for value in constants]
-    raising = sum(each.comparison == "raises" for each in found)
-    return max([raising, *passes]) if found else min(1, problem.test_count)
+    assertions = [each for each in assertions_of(problem) if each.comparison != "whole"]
+    constants = [value for each in assertions for value in _values_for(each)]
+    passes = [sum(holds(value, each) for each in assertions) for value in constants]
+    raising = sum(each.comparison == "raises" for each in assertions)
+    return max([raising, *passes]) if assertions else min(1, problem.test_count)
 
 
 def _values_for(assertion: Assertion) -> Iterable[Any]:

@@ -59,48 +59,48 @@ class SimilarSets:
 
     def __init__(self, sets: Iterable[frozenset[str]] = ()) -> None:
         self._sets: list[frozenset[str]] = []
-        self._places: dict[str, list[int]] = {}  # the sets that have a pair
+        self._indices: dict[str, list[int]] = {}  # the sets that have a pair
         for pairs in sets:
             self.add(pairs)
 
     def add(self, pairs: frozenset[str]) -> None:
         """Append a set."""
         for pair in pairs:
-            self._places.setdefault(pair, []).append(len(self._sets))
+            self._indices.setdefault(pair, []).append(len(self._sets))
         self._sets.append(pairs)
 
     def similar_to(self, pairs: frozenset[str]) -> list[tuple[int, float]]:
-        """Place and Jaccard similarity of each set that is similar enough."""
+        """Index and Jaccard similarity of each set that is similar enough."""
         # A similar set shares so many of the pairs that it has one of any larger number than it may lack.
         lacked = len(pairs) - math.ceil(SIMILARITY * len(pairs))
-        rarest = sorted(pairs, key=lambda pair: len(self._places.get(pair, ())))[: lacked + 1]
-        places = set().union(*(self._places.get(pair, ()) for pair in rarest))
-        compared = ((place, jaccard(pairs, self._sets[place])) for place in sorted(places))
-        return [(place, likeness) for place, likeness in compared if likeness >= SIMILARITY]
+        rarest = sorted(pairs, key=lambda pair: len(self._indices.get(pair, ())))[: lacked + 1]
+        indices = set().union(*(self._indices.get(pair, ()) for pair in rarest))
+        compared = ((index, jaccard(pairs, self._sets[index])) for index in sorted(indices))
+        return [(index, likeness) for index, likeness in compared if likeness >= SIMILARITY]
 
 
 def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
     """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position."""
-    index = SimilarSets()
-    for place, problem in enumerate(problems):
+    sets = SimilarSets()
+    for index, problem in enumerate(problems):
         pairs = word_pairs(problem)
-        for earlier, likeness in index.similar_to(pairs):
-            yield earlier, place, likeness
-        index.add(pairs)
+        for earlier, likeness in sets.similar_to(pairs):
+            yield earlier, index, likeness
+        sets.add(pairs)
 
 
 def pairs_between(first: Sequence[Problem], second: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
-    """Yield ``(place in first, place in second, similarity)`` for near-duplicates of two lists."""
-    index = SimilarSets(map(word_pairs, second))
-    for place, problem in enumerate(first):
-        for other, likeness in index.similar_to(word_pairs(problem)):
-            yield place, other, likeness
+    """Yield ``(index in first, index in second, similarity)`` for near-duplicates of two lists."""
+    sets = SimilarSets(map(word_pairs, second))
+    for index, problem in enumerate(first):
+        for other, likeness in sets.similar_to(word_pairs(problem)):
+            yield index, other, likeness
 
 
 def without_near_duplicates(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Problem]:
     """The problems that are no near-duplicate of one of the others."""
-    index = SimilarSets(map(word_pairs, others))
-    return [problem for problem in problems if not index.similar_to(word_pairs(problem))]
+    sets = SimilarSets(map(word_pairs, others))
+    return [problem for problem in problems if not sets.similar_to(word_pairs(problem))]
 
 
 def clusters(problems: Sequence[Problem]) -> list[list[int]]:
@@ -109,21 +109,21 @@ def clusters(problems: Sequence[Problem]) -> list[list[int]]:
     """
     parent = list(range(len(problems)))
 
-    def root(place: int) -> int:
-        while parent[place] != place:
-            parent[place] = parent[parent[place]]
-            place = parent[place]
-        return place
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
 
     first_of: dict[str, int] = {}
     of_group = [
-        (first_of.setdefault(problem.group, place), place) for place, problem in enumerate(problems) if problem.group
+        (first_of.setdefault(problem.group, index), index) for index, problem in enumerate(problems) if problem.group
     ]
     near = ((first, second) for first, second, _ in similar_pairs(problems))
     for first, second in itertools.chain(of_group, near):
         low, high = sorted((root(first), root(second)))
         parent[high] = low
     groups: dict[int, list[int]] = {}
-    for place in range(len(problems)):
-        groups.setdefault(root(place), []).append(place)
+    for index in range(len(problems)):
+        groups.setdefault(root(index), []).append(index)
     return list(groups.values())

@@ -67,39 +67,39 @@ def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags
             names = ", ".join(sorted(known))
             raise UsageError(f"unknown tag {tag!r}; {f'choose from {names}' if known else 'no problem has a tag'}")
     if tags:
-        chosen = [place for place, problem in enumerate(problems) if not set(tags).isdisjoint(problem.tags)]
+        chosen = [index for index, problem in enumerate(problems) if not set(tags).isdisjoint(problem.tags)]
     else:
         chosen = _drawn(problems, groups, evaluation, seed)
-    of_place = {place: number for number, group in enumerate(groups) for place in group}
-    drawn, measured = {of_place[place] for place in chosen}, set(chosen)
-    train = tuple(place for place in range(len(problems)) if of_place[place] not in drawn)
+    group_of = {index: number for number, group in enumerate(groups) for index in group}
+    drawn, measured = {group_of[index] for index in chosen}, set(chosen)
+    train = tuple(index for index in range(len(problems)) if group_of[index] not in drawn)
     if not train:
         raise UsageError("the training split is empty: all other problems are near-duplicates; hold out fewer problems")
-    withheld = tuple(place for group in drawn for place in groups[group] if place not in measured)
+    withheld = tuple(index for group in drawn for index in groups[group] if index not in measured)
     return TrainEvalSplit(train, tuple(sorted(chosen)), tuple(sorted(withheld)), len(groups))
 
 
 def find_leaks(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Leak]:
     """The problems with a duplicate or near-duplicate in ``others``, each with the most similar one."""
     nearest: dict[int, tuple[float, int]] = {}
-    for place, other, likeness in pairs_between(problems, others):
-        if place not in nearest or likeness > nearest[place][0]:
-            nearest[place] = likeness, other
-    return [Leak(problems[place].id, others[other].id, likeness) for place, (likeness, other) in nearest.items()]
+    for index, other, likeness in pairs_between(problems, others):
+        if index not in nearest or likeness > nearest[index][0]:
+            nearest[index] = likeness, other
+    return [Leak(problems[index].id, others[other].id, likeness) for index, (likeness, other) in nearest.items()]
 
 
 def _drawn(problems: Sequence[Problem], groups: Sequence[Sequence[int]], count: int, seed: int) -> list[int]:
     """One problem of each of the first ``count`` groups in the order of their hashes."""
 
-    def rank(place: int) -> tuple[str, str]:
-        statement = hashlib.sha256(f"{seed}/{statement_hash(problems[place])}".encode()).hexdigest()
-        return statement, problems[place].id
+    def rank(index: int) -> tuple[str, str]:
+        statement = hashlib.sha256(f"{seed}/{statement_hash(problems[index])}".encode()).hexdigest()
+        return statement, problems[index].id
 
     limit = max(1, int(_LARGEST_SHARE * len(problems)))
-    leaders = [(len(group) > limit, *min((rank(place), place) for place in group)) for group in groups]
+    leaders = [(len(group) > limit, *min((rank(index), index) for index in group)) for group in groups]
     if len(leaders) < count + 1:
         raise UsageError(
             f"cannot hold out {count} problems: the {len(problems)} problems form only {len(groups)} groups of "
             "near-duplicates, and one group must stay in the training split"
         )
-    return [place for _, _, place in sorted(leaders)[:count]]
+    return [index for _, _, index in sorted(leaders)[:count]]

@@ -143,15 +143,15 @@ def _container_memory() -> list[tuple[int, int]]:
     Containers, jobs of batch systems and systemd services are such groups. The page cache of files can be freed, so it
     does not count as in use.
     """
-    found = [(sys.maxsize, 0)]
+    limits = [(sys.maxsize, 0)]
     for folder, limit, used in _memory_groups():
         cached = 0
         with suppress(OSError, ValueError):
             stat = dict(line.split(maxsplit=1) for line in (folder / "memory.stat").read_text().splitlines())
             cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
         with suppress(OSError, ValueError):  # not that version; "max" is no limit
-            found.append((int((folder / limit).read_text()), max(0, int((folder / used).read_text()) - cached)))
-    return found
+            limits.append((int((folder / limit).read_text()), max(0, int((folder / used).read_text()) - cached)))
+    return limits
 
 
 def _memory_groups() -> list[tuple[Path, str, str]]:
@@ -181,11 +181,11 @@ def versions() -> dict[str, str]:
 
 def installed(packages: Iterable[str]) -> dict[str, str]:
     """Versions of those packages that are installed."""
-    found = {}
+    known = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            known[package] = version(package)
+    return known
 
 
 def peak_rss_bytes() -> int:

@@ -158,9 +158,9 @@ def answers() -> IO[bytes]:
 
 def serve_once(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """In a child: send the answer to the request, or ``{"error"}`` with the text of its `SceError`."""
-    given, stream = request(), answers()
+    question, stream = request(), answers()
     try:
-        write_message(stream, answer(given))
+        write_message(stream, answer(question))
     except SceError as error:
         write_message(stream, {"error": str(error)})
 

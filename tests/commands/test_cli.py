@@ -130,14 +130,15 @@ def test_bad_input_gets_one_sentence_and_no_traceback(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_malformed_problems_file_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_malformed_problems_file_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     pytest.importorskip("torch", reason="needs the train extra")
     (tmp_path / "bad.jsonl").write_text(
         '{"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}\n{oops\n'
     )
-    shown = run("train", "--problems", "bad.jsonl", cwd=tmp_path)
-    assert shown.returncode == 1
-    assert "bad.jsonl:2: not valid JSON" in shown.stderr
+    code, _, told = run_sce("train", "--problems", "bad.jsonl")
+    assert code == 1
+    assert "bad.jsonl:2: not valid JSON" in told
     assert not (tmp_path / "runs").exists()
 
 

@@ -27,6 +27,8 @@ from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.system.files import sha256_of
 
+pytestmark = pytest.mark.usefixtures("known_references")
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -156,7 +156,12 @@ def workbench(llama3_model: Path) -> Iterator[Workbench]:
         yield shared
 
 
-@pytest.mark.parametrize("quant", list(LLAMA_CPP_TYPES))
+QUICK = ("q4_0", "q4_k_m", "iq4_xs")  # one of each kind of blocks
+
+
+@pytest.mark.parametrize(
+    "quant", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in LLAMA_CPP_TYPES]
+)
 def test_every_type_that_llama_cpp_makes_is_verified_and_described(
     llama3_model: Path, tmp_path: Path, workbench: Workbench, quant: str
 ) -> None:

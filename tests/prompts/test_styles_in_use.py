@@ -103,9 +103,8 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
     settings: Callable[..., TrainSettings], tmp_path: Path, problems: Path, style: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp", reason="needs the gguf extra")
-    from exports import export_gguf
-
-    from securecoderl_edge.export.run import export_merged
+    from securecoderl_edge.export.gguf import write_gguf
+    from securecoderl_edge.export.merge import write_merged
     from securecoderl_edge.models.files import base_folder
 
     learners = spied(monkeypatch)
@@ -117,8 +116,10 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
     policy = resolve_model(str(run.path))
     base = base_folder(policy.source)
     gguf = tmp_path / "policy.gguf"
-    export_gguf(base, policy.adapter, "f32", gguf, False, prompt_style=policy.prompt_style)
-    merged = export_merged(base, policy.adapter, "float32", tmp_path / "merged", False, policy.prompt_style)
+    write_gguf(base, policy.adapter, "f32", gguf, "policy", policy.prompt_style)
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    write_merged(base, policy.adapter, merged, "float32", policy.prompt_style)
     by_id = {problem.id: problem for problem in load_problems(str(problems))}
     for spec in (policy, resolve_model(str(run.policy)), resolve_model(str(gguf)), resolve_model(str(merged))):
         runtime = open_runtime(spec, RuntimeSettings("cpu", threads=1))

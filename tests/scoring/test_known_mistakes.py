@@ -41,7 +41,7 @@ MISTAKES = {
     ],
     "early stopping compares the wrong KL and leaves the wrong loop": [
         "test_passes_over_a_batch_stop_once_the_policy_has_moved_too_far",
-        "test_a_policy_far_from_its_reference_ends_a_phase",
+        "test_a_target_kl_stops_before_the_step_that_would_exceed_it",
     ],
     "the best policy is that of the luckiest training batch": [
         "test_an_earlier_step_is_kept_only_if_it_did_better_by_more_than_chance",

@@ -46,9 +46,9 @@ SEED, PHASE = 5, "partial"
 
 
 def two_rewards(score: Score, weight: float, reward: RewardSettings, *_: Any) -> float:
-    """R_func and R_sec of different spread, by the length of a program; equal for all programs of two problems."""
-    length = 4 if score.id in ("p1", "p5") else len(score.program)
-    return (1 - reward.security_weight) * (length % 7) / 7 + reward.security_weight * (length % 3) / 30
+    """R_func and R_sec of different spread, whatever is sampled; equal for all programs of two problems."""
+    place = 4 if score.id in ("p1", "p5") else 3 * int(score.id[1:]) + score.sample
+    return (1 - reward.security_weight) * (place % 7) / 7 + reward.security_weight * (place % 3) / 30
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from once import Once
 from safetensors.torch import load_file
 from small_runs import untimed, weights
 
@@ -33,16 +34,23 @@ def policy(run: Run) -> dict[str, torch.Tensor]:
     return weights(run.path / "policy")
 
 
-@pytest.mark.parametrize(
-    "overrides", [(), ("ppo.advantage=gae",), ("lr_schedule=linear", "ppo.drop_zero_variance_groups=true")]
+@pytest.fixture(
+    scope="module", params=[(), ("ppo.advantage=gae",), ("lr_schedule=linear", "ppo.drop_zero_variance_groups=true")]
 )
+def resumed(
+    request: pytest.FixtureRequest, epoch_settings: Callable[..., TrainSettings], once: Once
+) -> tuple[TrainSettings, Run]:
+    """Settings, and an uninterrupted run with them; read only."""
+    config = epoch_settings(*request.param)
+    name = f"resumed-{'-'.join(request.param)}"
+    return config, Run(once(name, lambda folder: train(config, folder / "run")) / "run")
+
+
 @pytest.mark.parametrize("updates", [1, 4, 7])
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
-    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, overrides: tuple[str, ...], updates: int
+    resumed: tuple[TrainSettings, Run], tmp_path: Path, updates: int
 ) -> None:
-    config = epoch_settings(*overrides)
-    whole = train(config, tmp_path / "alone" / "whole")
-    done = 0
+    (config, whole), done = resumed, 0
 
     def stop_after() -> bool:
         nonlocal done

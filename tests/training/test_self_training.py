@@ -43,9 +43,9 @@ from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
 from securecoderl_edge.training.settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import supervised
+from securecoderl_edge.training.update import rollout, supervised
 from securecoderl_edge.training.update.learner import Learner, Update
-from securecoderl_edge.training.update.rollout import Rollout, collect
+from securecoderl_edge.training.update.rollout import Rollout, collect, own_completions
 from securecoderl_edge.training.update.supervised import correct_rows, rft_update, ssd_update
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n + 7}\n"),)) for n in range(4)]
@@ -55,15 +55,20 @@ TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens
 
 
 def some_are_correct(*arguments: Any, **options: Any) -> Rollout:
-    """A rollout in which more than half of the programs pass: a random tiny model never solves anything."""
+    """A rollout in which all programs but the first of each problem pass: a random tiny model never solves anything."""
     made = collect(*arguments, **options)
-    scores = [replace(score, passed=score.total if len(score.program) % 3 else 0) for score in made.scores]
+    scores = [replace(score, passed=score.total if score.sample else 0) for score in made.scores]
     return replace(made, scores=scores)
+
+
+def most_finish(*arguments: Any, **options: Any) -> list[TokenCompletion]:
+    """Completions of which all but the fourth of each problem count as finished, wherever they ended."""
+    return [replace(done, finished=done.sample < 3) for done in own_completions(*arguments, **options)]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def quick_ends() -> Iterator[None]:
-    """Every sixth token ends a completion, and some programs are correct."""
+    """Every sixth token ends a completion; some are finished and some programs correct, whatever is sampled."""
     real = Learner.__post_init__
 
     def with_more_ends(learner: Learner) -> None:
@@ -72,6 +77,8 @@ def quick_ends() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "__post_init__", with_more_ends)
+        for module in (rollout, supervised):
+            patch.setattr(module, "own_completions", most_finish)
         patch.setattr(supervised, "collect", some_are_correct)
         yield
 

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from safetensors.torch import load_file
-from small_runs import rows, weights
+from small_runs import rows, varied_reward, weights
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.loading import load_base
@@ -97,12 +97,22 @@ def test_a_batch_whose_groups_are_all_flat_changes_nothing(
     assert all(torch.equal(value, after_sft[name]) for name, value in policy(run).items())
 
 
+def half_are_flat(score: Score, weight: float, *_: Any) -> float:
+    """Rewards that differ between the completions of every second problem alone."""
+    return varied_reward(score, weight) if int(score.id[1:]) % 2 else 0.4
+
+
 def test_skipping_flat_groups_learns_from_the_others(
-    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train(epoch_settings("ppo.drop_zero_variance_groups=true"), tmp_path / "skipping")
-    found = [row for row in rows(run) if row["phase"] != "sft"]
-    assert all(row["groups_used"] in (0, 1, 2) for row in found)
+    monkeypatch.setattr(rollout, "training_reward", half_are_flat)
+    chosen = epoch_settings("ppo.drop_zero_variance_groups=true", "selection.problems=0", "binary.steps=3")
+    found = [row for row in rows(train(chosen, tmp_path / "skipping")) if row["phase"] != "sft"]
+    # Three updates of two problems see each of the six once.
+    assert [sum(row["groups_used"] for row in found if row["phase"] == phase) for phase in ("binary", "partial")] == [
+        3,
+        3,
+    ]
     trained = [row for row in found if row["groups_used"]]
     assert {row["val/first_ratio_error"] for row in trained} == {0.0}
     assert any(row["grad_norm"] > 0 for row in trained)
@@ -140,7 +150,7 @@ def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
     monkeypatch.setattr(
         "securecoderl_edge.models.device.cpu_has_bf16", lambda: False
     )  # whose rounding depends on the batch
-    monkeypatch.setattr(rollout, "training_reward", lambda score, weight, *_: float(len(score.program) % 9 == 0))
+    monkeypatch.setattr(rollout, "training_reward", half_are_flat)
     found = []
     for skip in ("true", "false"):
         chosen = epoch_settings(

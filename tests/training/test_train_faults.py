@@ -30,11 +30,6 @@ from securecoderl_edge.training.update.learner import Learner
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
 
-@pytest.fixture(scope="module")
-def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
-
-
 def test_a_checkpoint_of_another_base_model_is_refused(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     with pytest.raises(phase.Stopped):
         train(settings(), tmp_path / "run", should_stop=lambda: True)

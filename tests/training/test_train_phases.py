@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from small_runs import equal, outcome, rows, scripted
+from small_runs import equal, outcome, rows, scripted, varied_reward
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Test
@@ -32,11 +32,6 @@ from securecoderl_edge.training.update import rollout
 from securecoderl_edge.training.update.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
-
-
-@pytest.fixture(scope="module")
-def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
 
 
 def test_every_phase_is_evaluated_before_it_every_so_often_and_at_its_end(whole: Run) -> None:
@@ -105,7 +100,7 @@ def test_a_phase_is_selected_by_the_reward_that_it_is_trained_on(
 
     def pay(score: Score, weight: float, *_: Any) -> float:
         seen.append(weight)
-        return len(score.program) % 7 / 7
+        return varied_reward(score, weight)
 
     def update(*_: Any) -> Any:
         return {"all_tests_rate": 0.0}, None
@@ -145,7 +140,7 @@ def test_constant_answers_earn_nothing_in_training_when_they_are_corrected(
 
     def pay(score: Score, weight: float, reward: RewardSettings, passes: int) -> float:
         seen.setdefault(score.id, set()).add(passes)
-        return len(score.program) % 7 / 7
+        return varied_reward(score, weight)
 
     monkeypatch.setattr(rollout, "training_reward", pay)
     train(replace(config, problems=str(tmp_path / "problems.jsonl")), tmp_path / "run")
@@ -169,9 +164,9 @@ def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
     totals: dict[str, set[int]] = {"keep": set(), "drop": set()}
     for choice, seen in totals.items():
 
-        def pay(score: Score, *_: Any, seen: set[int] = seen) -> float:
+        def pay(score: Score, weight: float, *_: Any, seen: set[int] = seen) -> float:
             seen.add(score.total)
-            return len(score.program) % 7 / 7
+            return varied_reward(score, weight)
 
         monkeypatch.setattr(rollout, "training_reward", pay)
         short = settings(

@@ -24,6 +24,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adap
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.sampling import TokenCompletion
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
@@ -36,7 +37,7 @@ from securecoderl_edge.training.settings import (
     PpoSettings,
     SftSettings,
 )
-from securecoderl_edge.training.update import supervised
+from securecoderl_edge.training.update import rollout, supervised
 from securecoderl_edge.training.update.learner import (
     Learner,
     NotFiniteError,
@@ -46,7 +47,7 @@ from securecoderl_edge.training.update.learner import (
     shuffled,
 )
 from securecoderl_edge.training.update.ppo_update import ppo_update
-from securecoderl_edge.training.update.rollout import Rollout, collect
+from securecoderl_edge.training.update.rollout import Rollout, collect, own_completions
 from securecoderl_edge.training.update.sequences import make_batch, micro_batches
 from securecoderl_edge.training.update.supervised import sft_update
 
@@ -251,7 +252,12 @@ def test_processes_make_the_self_training_update_of_one(
         scores = [replace(score, passed=score.total if score.sample == 0 else 0) for score in made.scores]
         return replace(made, scores=scores)
 
+    def half_finished(*arguments: Any, **options: Any) -> list[TokenCompletion]:
+        return [replace(done, finished=done.sample == 0) for done in own_completions(*arguments, **options)]
+
     monkeypatch.setattr(supervised, "collect", half_correct)
+    for module in (rollout, supervised):
+        monkeypatch.setattr(module, "own_completions", half_finished)
     *learners, alone = make_learners(count + 1)
     ppo = replace(PPO, batch_size=2 * prompts)
 
@@ -260,7 +266,7 @@ def test_processes_make_the_self_training_update_of_one(
         return UPDATES[phase](learner, an_update(PROBLEMS, scorer, phase, ppo=ppo))[0]
 
     (row, *_) = assert_like_one(learners, update, alone)
-    assert 0 < row["kept_rate"] < 1
+    assert row["kept_rate"] == 0.5
 
 
 def test_every_process_learns_even_if_one_could_hold_the_whole_batch() -> None:

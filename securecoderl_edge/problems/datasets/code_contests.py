@@ -42,9 +42,9 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         raise DropRecord("reads or writes files, not standard input and output")
     inputs, outputs = [], []
     for name in TESTS:
-        given, expected = _tests(record.get(name))
-        inputs += given
-        outputs += expected
+        own_inputs, own_outputs = _tests(record.get(name))
+        inputs += own_inputs
+        outputs += own_outputs
     return Problem(
         id=identifier,
         statement=statement,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from securecoderl_edge.languages.python_source import is_function_name, parse, parse_stub, signature
+from securecoderl_edge.languages.python_source import is_function_name, names_imported, parse, parse_stub, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text
@@ -88,15 +88,14 @@ def _defines(node: ast.stmt, name: str) -> bool:
 
 def _names_defined(node: ast.stmt) -> set[str]:
     """Names that a statement in or next to ``check`` binds, including those inside of definitions."""
-    found: set[str] = set()
+    names: set[str] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-            found.add(inner.id)
+            names.add(inner.id)
         elif isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
-            found.add(inner.name or "")
-        elif isinstance(inner, (ast.Import, ast.ImportFrom)):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
-    return found
+            names.add(inner.name or "")
+        names |= names_imported(inner)
+    return names
 
 
 def _names_used(node: ast.stmt) -> set[str]:

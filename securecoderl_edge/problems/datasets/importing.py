@@ -95,17 +95,17 @@ def import_problems(
     if format != "auto" and format not in FORMATS:
         raise UsageError(f"unknown --format {format!r}; choose from {', '.join(FORMATS)}")
     paths = [source] if isinstance(source, Path) else list(source)
-    found = detect_format(paths[0]) if format == "auto" else format
+    format = detect_format(paths[0]) if format == "auto" else format
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
-        if path.is_dir() and found != "apps":
-            raise UsageError(f"{path}: expected a file for --format {found}, found a folder")
-    if found == "evalplus" and evaluate is None:
+        if path.is_dir() and format != "apps":
+            raise UsageError(f"{path}: expected a file for --format {format}, found a folder")
+    if format == "evalplus" and evaluate is None:
         raise UsageError(f"{paths[0]}: EvalPlus files have no expected outputs. First run: sce data import {paths[0]}")
     tally = Tally()
-    problems = (found_at for path in paths for found_at in _read(path, found, tally, evaluate, with_policy))
-    return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
+    problems = (each for path in paths for each in _read(path, format, tally, evaluate, with_policy))
+    return Imported(format, _filtered(problems, kind, max_tests, tally, strict), tally)
 
 
 def import_loaded(
@@ -132,10 +132,10 @@ def detect_format(path: Path) -> str:
     unreadable = None
     for record in read_records(path):
         if isinstance(record.value, Unreadable):
-            unreadable = unreadable or f"{path}:{record.place}: {record.value.reason}"
+            unreadable = unreadable or f"{path}:{record.location}: {record.value.reason}"
         elif not isinstance(record.value, dict):
             kind = type(record.value).__name__
-            raise UsageError(f"{path}:{record.place}: expected a JSON object, found {kind}")
+            raise UsageError(f"{path}:{record.location}: expected a JSON object, found {kind}")
         else:
             return _format_of(record.value) or _refuse(path, record.value)
     raise SceError(unreadable or f"{path}: the file is empty")
@@ -186,7 +186,7 @@ def _read(
     reader = _reader(format, path, evaluate, with_policy)
     before, others = tally.kept, None
     for record in read_records(path):
-        where = f"{path.name}:{record.place}"
+        where = f"{path.name}:{record.location}"
         try:
             if isinstance(record.value, Unreadable):
                 raise DropRecord(record.value.reason)

@@ -49,12 +49,12 @@ class Record:
     """One record of a file.
 
     Attributes:
-        place: its line number, or ``record 3``, ``row 3``.
+        location: its line number, or ``record 3``, ``row 3``.
         name: its key in the file, or its number from 0.
         value: the decoded value, or `Unreadable`.
     """
 
-    place: str
+    location: str
     name: str
     value: Any
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from securecoderl_edge.languages.python_source import is_function_name, is_literal, parse, signature
+from securecoderl_edge.languages.python_source import is_function_name, is_literal, names_imported, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
@@ -77,7 +77,9 @@ def problem_from(
     setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
     _check_needs(code, *setup, *(part for of_kind in cases.values() for test in of_kind for part in test))
     compute = None if evaluate is None else partial(evaluate, "\n".join(map(ast.unparse, setup)), "")
-    calls = {kind: tuple(_assertion(setup, function, case, compute) for case in found) for kind, found in cases.items()}
+    calls = {
+        kind: tuple(_assertion(setup, function, case, compute) for case in of_kind) for kind, of_kind in cases.items()
+    }
     if not calls["capability"] or not calls["safety"]:
         raise DropRecord("no capability tests" if not calls["capability"] else "no safety tests")
     safety = enumerate(calls["safety"], 1)
@@ -131,8 +133,8 @@ def _tests(setup: str, testcases: str) -> tuple[list[ast.stmt], dict[str, list[t
     Raises:
         DropRecord: another form.
     """
-    tree, given = parse(testcases), parse(setup)
-    if tree is None or given is None:
+    tree, preparation = parse(testcases), parse(setup)
+    if tree is None or preparation is None:
         raise DropRecord("its tests are not Python")
     others: list[ast.stmt] = []
     cases: dict[str, list[tuple[ast.expr, ast.expr]]] = {"capability": [], "safety": []}
@@ -144,7 +146,7 @@ def _tests(setup: str, testcases: str) -> tuple[list[ast.stmt], dict[str, list[t
                         cases[key.value] += [_pair(each) for each in value.elts]
             case _:
                 others.append(node)
-    own = [*given.body, *others]
+    own = [*preparation.body, *others]
     return [*_missing_imports(own, cases), *own], cases
 
 
@@ -158,19 +160,17 @@ def _pair(case: ast.expr) -> tuple[ast.expr, ast.expr]:
 def _missing_imports(own: list[ast.stmt], cases: dict[str, list[tuple[ast.expr, ast.expr]]]) -> list[ast.stmt]:
     """Imports of modules that the tests name: the original harness has what the program imports."""
     bound = {name for node in own for name in _bound(node)}
-    pairs = [part for found in cases.values() for case in found for part in case]
+    pairs = [part for of_kind in cases.values() for case in of_kind for part in case]
     used = {node.id for part in [*own, *pairs] for node in ast.walk(part) if isinstance(node, ast.Name)}
     names = sorted((used - bound) & sys.stdlib_module_names - set(dir(builtins)))
     return [ast.Import([ast.alias(name)]) for name in names]
 
 
 def _bound(node: ast.stmt) -> set[str]:
-    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        found.add(node.name)
-    return found
+        names.add(node.name)
+    return names | names_imported(node)
 
 
 def _assertion(

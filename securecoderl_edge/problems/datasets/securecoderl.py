@@ -64,7 +64,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise DropRecord("inputs or outputs are not a list")
     identifier = f"{SOURCE}/{given_id(record, ('problem_id', 'id')) or name}"
-    if inputs and all(_is_printed_list(given) for given in inputs):
+    if inputs and all(_is_printed_list(text) for text in inputs):
         raise DropRecord("function arguments without a function name")
     difficulty = record.get("difficulty")
     return Problem(
@@ -90,8 +90,8 @@ def drawn_by_the_paper(path: Path) -> frozenset[str]:
     return frozenset(map(str, random.Random(PAPER_SEED).sample(range(total), min(PAPER_PROMPTS, total))))
 
 
-def _is_printed_list(given: Any) -> bool:
-    tree = parse(given.strip()) if isinstance(given, str) and given.startswith("[") else None
+def _is_printed_list(text: Any) -> bool:
+    tree = parse(text.strip()) if isinstance(text, str) and text.startswith("[") else None
     if tree is None or len(tree.body) != 1:
         return False
     statement = tree.body[0]

@@ -27,9 +27,9 @@ def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, 
     """
     check_pairs(inputs, outputs)
     tests = []
-    for given, expected in zip(inputs, outputs, strict=True):
+    for text, expected in zip(inputs, outputs, strict=True):
         try:
-            tests.append(Test(_lines(given, numbers=False), _lines(expected)))
+            tests.append(Test(_lines(text, numbers=False), _lines(expected)))
         except TypeError:
             tally.drop_test(identifier, "input or output is not text")
     return tuple(usable_tests(tests, fault_of, identifier, tally))
@@ -57,11 +57,11 @@ def fault_of(test: Test) -> str | None:
     return None
 
 
-def are_arguments(given: Any) -> bool:
+def are_arguments(value: Any) -> bool:
     """Whether an input is a list of function arguments, not a list of lines."""
-    if not isinstance(given, list):
+    if not isinstance(value, list):
         return False
-    lines = given[0] if len(given) == 1 and isinstance(given[0], list) else given
+    lines = value[0] if len(value) == 1 and isinstance(value[0], list) else value
     return not all(isinstance(line, str) for line in lines)
 
 

@@ -29,7 +29,7 @@ class Variants:
         """The number of the program's group among those of its kind."""
         own = _structure(program)
         groups = self._groups.setdefault(kind, [])
-        found = max(
+        nearest = max(
             (
                 ((own & other).total() / max(1, (own | other).total()), number)
                 for number, group in enumerate(groups)
@@ -37,11 +37,11 @@ class Variants:
             ),
             default=(0.0, 0),
         )
-        if found[0] < _SIMILARITY:
+        if nearest[0] < _SIMILARITY:
             groups.append([own])
             return len(groups) - 1
-        groups[found[1]].append(own)
-        return found[1]
+        groups[nearest[1]].append(own)
+        return nearest[1]
 
 
 def _structure(program: str) -> _Structure:

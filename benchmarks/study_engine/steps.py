@@ -16,30 +16,29 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from securecoderl_edge.config import changed_values
-from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
-from securecoderl_edge.evaluation.study.figures import (
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.system.files import locked
+from securecoderl_edge.system.machine import cpu_count, visible_gpus
+from securecoderl_edge.system.processes import describe_end, on_ending_signals, result_of
+from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
+from study_engine.arms import Arm, Split, Study
+from study_engine.figures import (
     Figures,
     figures_of_arm,
     figures_of_base,
     load_figures,
     save_figures,
 )
-from securecoderl_edge.evaluation.study.run_log import (
+from study_engine.run_log import (
     PRETRAIN,
-    PRETRAIN_SCRIPT,
     SCE,
     RunLog,
     Step,
+    changed_values,
     evaluation_problems,
     training_problems,
 )
-from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.system.files import locked
-from securecoderl_edge.system.machine import cpu_count, visible_gpus
-from securecoderl_edge.system.processes import describe_end, on_ending_signals, result_of
-from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
 
 _OnStep = Callable[[Step, float, int, int], None]
 
@@ -258,8 +257,7 @@ def run_study(
         say: called with messages for the user.
 
     Raises:
-        UsageError: see `check_study`; or a base model must be pretrained, which only a clone of the repository can.
-        SceError: see `check_study`; or a step failed (parallel steps end first), or another process uses
+        UsageError, SceError: see `check_study`; or a step failed (parallel steps end first), or another process uses
             the folder.
         KeyboardInterrupt: it was interrupted.
     """
@@ -297,12 +295,6 @@ class _Runner:
         every = list(chains(self._study, self._jobs))
         missing = [chain for chain in every if not chain.figures(self._run_log)]
         first = preparations(missing)
-        unmade = [step for step in first if not self._run_log.is_done(step)]
-        if unmade and not PRETRAIN_SCRIPT.is_file():
-            raise UsageError(
-                f"{unmade[0].title}: its pretraining needs a clone of the repository, so run this in one, or leave "
-                "its problems out with --splits"
-            )
         self._total = len(first) + sum(len(chain.steps()) for chain in every)
         self._done = sum(map(self._run_log.is_done, first)) + sum(each.count_done(self._run_log) for each in every)
         with ThreadPoolExecutor(self._jobs) as pool:

@@ -10,21 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import study_plots
 from places import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 NAMES = ("variants", "security", "ablations")
-
-
-@pytest.fixture(scope="module")
-def plots() -> Any:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import study_plots
-
-        return study_plots
-    finally:
-        sys.path.remove(str(BENCHMARKS))
 
 
 @pytest.fixture
@@ -39,13 +29,13 @@ def set_difference(record: Any, first: str, second: str, metric: str, *bounds: f
             each["metrics"][metric] = dict(zip(("low", "value", "high", "n"), (*bounds, 10), strict=True))
 
 
-def test_alt_texts_need_no_matplotlib(plots: Any, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alt_texts_need_no_matplotlib(records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert tuple(plots.PLOTS) == NAMES
-    assert all(plots.alt_text(name, records) for name in NAMES)
+    assert tuple(study_plots.PLOTS) == NAMES
+    assert all(study_plots.alt_text(name, records) for name in NAMES)
 
 
-def test_an_alt_text_states_the_differences_from_sft_and_their_significance(plots: Any, records: Any) -> None:
+def test_an_alt_text_states_the_differences_from_sft_and_their_significance(records: Any) -> None:
     table = records["table3"]
     variants = [arm["name"] for arm in table["arms"] if arm["split"] == "eval" and arm["phases"] != ["sft"]]
     for first in ("eval-sft", "eval-sft-225"):
@@ -53,13 +43,13 @@ def test_an_alt_text_states_the_differences_from_sft_and_their_significance(plot
         for variant in variants:
             low = 0.01 if (first, variant) == ("eval-sft", "eval-simple") else -0.01
             set_difference(table, first, variant, "all_tests_rate", low, 0.055, 0.1)
-    text = plots.alt_text("variants", records)
+    text = study_plots.alt_text("variants", records)
     assert f"1 of {2 * len(variants) + 1} differences are significant: simple minus SFT +5.5 [1.0, 10.0]" in text
     assert "200 held-out problems, 2 samples per problem" in text
 
 
-def test_the_title_counts_what_is_significant(plots: Any, records: Any) -> None:
-    plot, record = plots.PLOTS["security"], records["security"]
+def test_the_title_counts_what_is_significant(records: Any) -> None:
+    plot, record = study_plots.PLOTS["security"], records["security"]
     for each in record["comparisons"]:
         each["metrics"]["func_sec_rate"] = {"value": 0.1, "low": -0.1, "high": 0.3, "n": 10}
     total = len(record["comparisons"])
@@ -68,32 +58,34 @@ def test_the_title_counts_what_is_significant(plots: Any, records: Any) -> None:
     assert plot.title(record).startswith(f"Security: 1 of {total}")
 
 
-def test_every_ablation_has_a_name_in_plain_words(plots: Any, records: Any) -> None:
+def test_every_ablation_has_a_name_in_plain_words(records: Any) -> None:
     compared = records["ablations"]["comparisons"]
-    assert {(each["second"], each["first"]) for each in compared} >= set(plots._ABLATIONS)
-    assert {each["second"] for each in compared} == {second for second, _ in plots._ABLATIONS}
+    assert {(each["second"], each["first"]) for each in compared} >= set(study_plots._ABLATIONS)
+    assert {each["second"] for each in compared} == {second for second, _ in study_plots._ABLATIONS}
 
 
-def test_an_unknown_plot_is_an_error(plots: Any, records: Any) -> None:
+def test_an_unknown_plot_is_an_error(records: Any) -> None:
     with pytest.raises(KeyError):
-        plots.alt_text("hacking", records)
+        study_plots.alt_text("hacking", records)
 
 
-def test_the_same_records_give_the_same_files(plots: Any, records: Any, tmp_path: Path) -> None:
+def test_the_same_records_give_the_same_files(records: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for folder in ("one", "two"):
-        plots.draw_all(records, tmp_path / folder)
+        study_plots.draw_all(records, tmp_path / folder)
     made = {file.stem: file.read_bytes() for file in (tmp_path / "one").iterdir()}
     assert set(made) == set(NAMES)
     assert made == {file.stem: file.read_bytes() for file in (tmp_path / "two").iterdir()}
-    plots.draw_all({"security": records["security"]}, tmp_path / "three")
+    study_plots.draw_all({"security": records["security"]}, tmp_path / "three")
     assert [file.name for file in (tmp_path / "three").iterdir()] == ["security.svg"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_committed_plot_describes_the_committed_results(plots: Any, records: Any, name: str) -> None:
+def test_a_committed_plot_describes_the_committed_results(records: Any, name: str) -> None:
     svg = (ROOT / "docs" / "plots" / f"{name}.svg").read_text(encoding="utf-8")
     (text,) = re.findall("<desc>(.*?)</desc>", svg)
-    assert html.unescape(text) == plots.alt_text(name, records), "run: make study"
+    assert html.unescape(text) == study_plots.alt_text(name, records), "run: make study"
     (title,) = re.findall("<title>(.*?)</title>", svg)
-    assert html.unescape(title) == plots.PLOTS[name].title(records[plots.PLOTS[name].study]), "run: make study"
+    assert html.unescape(title) == study_plots.PLOTS[name].title(records[study_plots.PLOTS[name].study]), (
+        "run: make study"
+    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from securecoderl_edge.evaluation.study.arms import FINAL
 from securecoderl_edge.evaluation.tables import Table, interval_cell
 from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import METRICS, Metric
+from study_engine.arms import FINAL
 
 Record = Mapping[str, Any]
 

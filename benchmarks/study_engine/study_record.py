@@ -8,11 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
-from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Split, Study
-from securecoderl_edge.evaluation.study.figures import CURVES, STUDY_METRICS, Evaluated, Figures, nested
-from securecoderl_edge.evaluation.study.run_log import RunLog
-from securecoderl_edge.evaluation.study.steps import (
+from securecoderl_edge.evaluation.tables import interval_record
+from securecoderl_edge.scoring.intervals import Interval
+from securecoderl_edge.scoring.metrics import METRICS, Metric, Row
+from securecoderl_edge.system.machine import describe_machine
+from study_engine.arms import FINAL, Arm, Split, Study
+from study_engine.figures import CURVES, STUDY_METRICS, Evaluated, Figures, nested
+from study_engine.run_log import RunLog
+from study_engine.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
+from study_engine.steps import (
     all_steps,
     arm_chain,
     base_chain,
@@ -20,10 +24,6 @@ from securecoderl_edge.evaluation.study.steps import (
     prepare_step,
     train_step,
 )
-from securecoderl_edge.evaluation.tables import interval_record
-from securecoderl_edge.scoring.intervals import Interval
-from securecoderl_edge.scoring.metrics import METRICS, Metric, Row
-from securecoderl_edge.system.machine import describe_machine
 
 _BY_SEED = {
     f"{name}_by_seed": metric for name in ("all_tests", "syntax") for metric in METRICS if metric.name == f"{name}_rate"

@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.commands import reproduce
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.shards import Shard
-from securecoderl_edge.evaluation.study.arms import Study
-from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
-from securecoderl_edge.evaluation.study.steps import arm_chain, check_study, take_finished
 from securecoderl_edge.system.cluster import Run, Work, map_on_cluster
 from securecoderl_edge.system.files import open_lock, take_lock, temporary_beside
 from securecoderl_edge.system.processes import describe_end, module_command
+from study_engine.arms import Study
+from study_engine.run_log import STEPS, RunLog
+from study_engine.steps import arm_chain, check_study, take_finished
 
 _PARTS = "parts"
 # A training must not survive its worker, since another node does its seed again: with the worker, it gets SIGINT.
@@ -57,7 +58,8 @@ def train_seeds(engine: str, study: Study, words: Sequence[str], jobs: int) -> I
         return part
 
     node = {"words": list(words), "folder": str(study.folder.absolute()), "from": str(Path.cwd())}
-    work = Work(trainer_of_node, node, lambda part: {"shard": str(part)}, written, per_gpu=study.device != "cpu")
+    opened, per_gpu = reproduce.trainer_of_node, study.device != "cpu"
+    work = Work(opened, node, lambda part: {"shard": str(part)}, written, per_gpu=per_gpu)
     results = map_on_cluster(engine, work, parts) if parts else iter(())
     for done, (part,) in enumerate(results, len(study.seeds) - len(parts) + 1):
         yield done, study.seeds[part.index - 1]

@@ -12,7 +12,6 @@ from typing import Any
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import Bench, BenchSettings, bench_problems, with_budgets
-from securecoderl_edge.evaluation.study.table3 import PRESETS
 from securecoderl_edge.evaluation.tables import ABSENT, Table, quality_table
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder
@@ -22,6 +21,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.training.recipe import load_recipe
+from study_engine.table3 import PRESETS
 
 _QUICK_PROBLEMS = 20
 

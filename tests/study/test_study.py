@@ -11,20 +11,21 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from study_engine import steps
+from study_engine.arms import Measured, Split, Study
+from study_engine.figures import STUDY_METRICS, Figures
+from study_engine.run_log import STEPS, RunLog, Step, changed_values
+from study_engine.steps import Chain, all_steps, chains, preparations, run_study
+from study_engine.table3 import PRESETS, Table3Settings, table3
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.study import steps
-from securecoderl_edge.evaluation.study.arms import Measured, Split, Study
-from securecoderl_edge.evaluation.study.figures import STUDY_METRICS, Figures
-from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
-from securecoderl_edge.evaluation.study.steps import Chain, all_steps, chains, preparations, run_study
-from securecoderl_edge.evaluation.study.table3 import PRESETS, Table3Settings, table3
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.system.files import locked
@@ -391,7 +392,7 @@ def test_what_a_study_decides_itself_cannot_be_overridden(recipe: str, override:
 
 
 def test_evaluations_share_the_cores_unless_a_number_of_threads_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("securecoderl_edge.evaluation.study.table3.cpu_count", lambda: 8)
+    monkeypatch.setattr("study_engine.table3.cpu_count", lambda: 8)
     made = [
         planned(recipe, Path("runs"), jobs=jobs).threads for recipe in ("paper-exact", "starter") for jobs in (1, 3)
     ]
@@ -449,19 +450,10 @@ def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
 
 
 @pytest.mark.slow
-def test_the_pretraining_of_a_base_runs_in_a_clone() -> None:
-    (step,) = preparations(list(chains(table3("starter", Path("runs")), 1)))
+def test_the_pretraining_of_a_base_is_a_script_that_runs() -> None:
+    (step,) = preparations(list(chains(planned("starter", Path("runs")), 1)))
     shown = subprocess.run([*step.process, "--help"], capture_output=True, text=True, check=True)
     assert "--hard-share" in shown.stdout
-
-
-def test_a_base_that_only_a_clone_can_pretrain_is_asked_for_before_hours_are_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(steps, "PRETRAIN_SCRIPT", tmp_path / "nowhere.py")
-    study = planned("starter", tmp_path / "study", seeds=1)
-    with pytest.raises(UsageError, match=r"base model nano-hard: .*clone of the repository.*--splits"):
-        run_study(study, 1)
 
 
 def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
@@ -477,6 +469,23 @@ def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
 # What a finished study leaves, written by hand.
 
 EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
+
+
+def test_changed_values_are_those_that_are_not_the_defaults() -> None:
+    @dataclass(frozen=True)
+    class Inner:
+        rate: float = setting(0.5, "A rate.")
+
+    @dataclass(frozen=True)
+    class Settings:
+        steps: int = setting(3, "Steps.")
+        limit: int | None = setting(3, "A limit.")
+        inner: Inner = field(default_factory=Inner)
+
+    assert changed_values(Settings()) == {}
+    changed = Settings(steps=5, limit=2, inner=Inner(0.25))
+    assert changed_values(changed) == {"steps": 5, "limit": 2, "inner": {"rate": 0.25}}
+    assert changed_values(Settings(limit=None)) == {"limit": None}
 
 
 def test_what_nohup_started_goes_on_without_its_terminal() -> None:

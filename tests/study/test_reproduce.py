@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cli_runs import run_sce
+from places import ROOT
+from study_engine.table3 import Table3Settings
 
+from securecoderl_edge.commands import reproduce as reproduce_command
 from securecoderl_edge.commands.options import flags_of
-from securecoderl_edge.evaluation.study.table3 import Table3Settings
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 
@@ -189,10 +196,8 @@ def test_a_quick_study_runs_two_trainings_side_by_side_where_there_are_two_cores
     folder: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], cores: int, jobs: int
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("securecoderl_edge.evaluation.study.table3.cpu_count", lambda: cores)
-    monkeypatch.setattr(
-        "securecoderl_edge.evaluation.study.steps.run_study", lambda _study, jobs, *_: asked.append(jobs)
-    )
+    monkeypatch.setattr("study_engine.table3.cpu_count", lambda: cores)
+    monkeypatch.setattr("study_engine.steps.run_study", lambda _study, jobs, *_: asked.append(jobs))
     run("table3", "--quick", *given)
     assert asked == [jobs]
     run("table3", "--jobs", str(jobs))
@@ -217,3 +222,53 @@ def test_a_gpu_that_is_missing_is_told_before_any_step(folder: Path) -> None:
         assert err.startswith("sce: --device cuda: ")
         assert len(err.splitlines()) == 1
     assert not (folder / "runs").exists()
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package alone, as a wheel has it."""
+    package = tmp_path_factory.mktemp("site") / "securecoderl_edge"
+    package.mkdir()
+    for part in (ROOT / "securecoderl_edge").iterdir():
+        if part.name != "commands":
+            (package / part.name).symlink_to(part)
+    shutil.copytree(ROOT / "commands", package / "commands")
+    return package.parent
+
+
+def sce_of(installed: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "securecoderl_edge", *args],
+        cwd=installed, env={**os.environ, "PYTHONPATH": str(installed), **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("table3",), ("table2", "--help"), ("table4",)])
+def test_without_a_clone_one_sentence_says_that_it_needs_one(installed: Path, args: tuple[str, ...]) -> None:
+    done = sce_of(installed, "reproduce", *args)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "sce: reproduce needs a clone of the repository: install sce from one with pip install -e .\n"
+
+
+def test_without_a_clone_the_command_is_listed_and_a_shell_completes_it(installed: Path) -> None:
+    assert "  reproduce   Reproduce the paper's tables" in sce_of(installed, "--help").stdout
+    words = {"_SCE_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    assert sce_of(installed, **words, COMP_WORDS="sce rep").stdout.splitlines() == ["plain,reproduce", "plain,report"]
+    after = sce_of(installed, **{**words, "COMP_CWORD": "2"}, COMP_WORDS="sce reproduce ")
+    assert (after.stdout.strip(), after.stderr) == ("", "")
+
+
+def test_a_node_without_a_clone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce_command, "_IS_CLONE", False)
+    with pytest.raises(SceError, match="needs a clone of the repository"):
+        reproduce_command.trainer_of_node({}, 1)
+
+
+def test_a_node_finds_the_work_by_a_name_of_the_package() -> None:
+    assert reproduce_command.trainer_of_node.__module__ == "securecoderl_edge.commands.reproduce"
+    with (
+        pytest.raises(SceError, match="nowhere is missing there"),
+        reproduce_command.trainer_of_node({"from": "nowhere"}, 1),
+    ):
+        pass

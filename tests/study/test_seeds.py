@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from securecoderl_edge.evaluation.seeds import (
+from study_engine.seeds import (
     Values,
     difference_over_seeds,
     mean_over_seeds,
     rate_over_seeds,
     student_95,
 )
+
 from securecoderl_edge.scoring.intervals import paired_difference, rate_interval
 
 

@@ -14,16 +14,16 @@ from securecoderl_edge.commands.console import data, duration, say, track
 from securecoderl_edge.commands.options import flags_of, options_from, output_formats
 from securecoderl_edge.commands.terminal_tables import TABLE_FORMATS, publish_tables
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.study.table3 import Table3Settings
-from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
 from securecoderl_edge.models.packages import find_torch
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.processes import ask
+from study_engine.table3 import Table3Settings
+from study_engine.table3 import table3 as plan_table3
 
 if TYPE_CHECKING:
-    from securecoderl_edge.evaluation.study.arms import Study
-    from securecoderl_edge.evaluation.study.run_log import Step
+    from study_engine.arms import Study
+    from study_engine.run_log import Step
 
 
 @click.command()
@@ -61,15 +61,15 @@ def table3(
     if dry_run and output is not None:
         raise UsageError(f"--dry-run prints one command per line. Leave out --{output}.")
     if dry_run:
-        from securecoderl_edge.evaluation.study.steps import all_steps
+        from study_engine.steps import all_steps
 
         for step in all_steps(study, jobs):
             data.print(step.command, soft_wrap=True)
         _say_cost(study, jobs)
         return
-    from securecoderl_edge.evaluation.study.steps import take_finished
-    from securecoderl_edge.evaluation.study.study_record import study_record
-    from securecoderl_edge.evaluation.study.study_tables import study_tables
+    from study_engine.steps import take_finished
+    from study_engine.study_record import study_record
+    from study_engine.study_tables import study_tables
 
     if folders:
         take_finished(study, folders, jobs)
@@ -91,7 +91,7 @@ def table3(
 
 
 def _train_on_cluster(study: Study, config: Table3Settings, overrides: tuple[str, ...], jobs: int) -> None:
-    from securecoderl_edge.evaluation.study.cluster_seeds import train_seeds
+    from study_engine.cluster_seeds import train_seeds
 
     # A node with other cores would choose another number of threads, and its results would be those of another study.
     words = flags_of(replace(config, out=None, engine=LOCAL, threads=study.threads))
@@ -107,7 +107,7 @@ def _train_on_cluster(study: Study, config: Table3Settings, overrides: tuple[str
 def _train(study: Study, jobs: int) -> None:
     find_torch()  # it is not loaded here, to save memory for the children
     _require_gpu(study)
-    from securecoderl_edge.evaluation.study.steps import all_steps, run_study
+    from study_engine.steps import all_steps, run_study
 
     with track(len(all_steps(study, jobs)), study.name, lines=False) as progress:
 

@@ -8,8 +8,8 @@ from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.commands.terminal_tables import TABLE_FORMATS, publish_tables
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.study.table2 import Table2, Table2Settings, plan_table2
-from securecoderl_edge.evaluation.study.table3 import refuse_with_quick
+from study_engine.table2 import Table2, Table2Settings, plan_table2
+from study_engine.table3 import refuse_with_quick
 
 
 @click.command()

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import study
+import study_report
 from places import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def report() -> Any:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import study_plots  # noqa: F401  it is imported while a page is made
-        import study_report
-
-        return study_report
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-@pytest.fixture(scope="module")
-def study(report: Any) -> Any:
-    return sys.modules["study"]
-
-
-@pytest.fixture(scope="module")
-def committed(report: Any) -> dict[str, Any]:
-    found: dict[str, Any] = report.read_records()
+def committed() -> dict[str, Any]:
+    found: dict[str, Any] = study_report.read_records()
     return found
 
 
@@ -101,8 +85,8 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{machine table3}}", "2 cores of an old processor"),
     ],
 )
-def test_a_directive_is_a_number_of_a_record(report: Any, directive: str, expected: str) -> None:
-    assert report.render(f"({directive})", records()) == f"({expected})"
+def test_a_directive_is_a_number_of_a_record(directive: str, expected: str) -> None:
+    assert study_report.render(f"({directive})", records()) == f"({expected})"
 
 
 @pytest.mark.parametrize(
@@ -114,56 +98,55 @@ def test_a_directive_is_a_number_of_a_record(report: Any, directive: str, expect
         ("{{higher table3 b a reward}}", 0.05),
     ],
 )
-def test_a_sentence_that_the_results_contradict_is_an_error(report: Any, directive: str, low: float) -> None:
+def test_a_sentence_that_the_results_contradict_is_an_error(directive: str, low: float) -> None:
     with pytest.raises(ValueError, match="the text claims"):
-        report.render(directive, records(low))
+        study_report.render(directive, records(low))
 
 
-def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(
-    report: Any, study: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = records()
     made["table3"]["arms"][0]["name"] = "eval-sft"
-    shown = report.render("{{results table3 eval all_tests_rate}}", made)
+    shown = study_report.render("{{results table3 eval all_tests_rate}}", made)
     assert "| A | float | 30.0 [20.0, 40.0] | 2 | 2.5 min | `table3 --only eval-sft` |" in shown
     assert "| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | an earlier commit |" in shown
     monkeypatch.setitem(study.REMOVED_ARMS, "b", "c0ffee1")
-    shown = report.render("{{results table3 eval all_tests_rate}}", made)
+    shown = study_report.render("{{results table3 eval all_tests_rate}}", made)
     assert "| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | `table3 --only b`, commit c0ffee1 |" in shown
-    assert "8 of 9 | 1.5 h" in report.render("{{costs}}", records())
+    assert "8 of 9 | 1.5 h" in study_report.render("{{costs}}", records())
 
 
-def test_a_table_at_equal_cost_says_what_each_training_used(report: Any) -> None:
-    shown = report.render("{{equal_cost table3 eval all_tests_rate}}", records())
+def test_a_table_at_equal_cost_says_what_each_training_used() -> None:
+    shown = study_report.render("{{equal_cost table3 eval all_tests_rate}}", records())
     assert "| A | 2 | 120 | 7,680 | 51,000 | 2.5 min |  | 30.0 [20.0, 40.0] |" in shown
     assert "| B | 2 | 120 | 7,680 | 51,000 | 2.5 min | 1 of 2 | 50.0 [40.0, 60.0] |" in shown
     assert [
-        row[:4] for row in report.render("{{equal_cost table3 eval all_tests_rate a*}}", records()).splitlines()[2:]
+        row[:4]
+        for row in study_report.render("{{equal_cost table3 eval all_tests_rate a*}}", records()).splitlines()[2:]
     ] == ["| A "]
     assert "q8_0" not in shown
 
 
-def test_a_table_without_exported_files(report: Any) -> None:
-    assert "| B | q8_0 |" in report.render("{{results table3 eval all_tests_rate}}", records())
-    shown = report.render("{{results table3 eval all_tests_rate float}}", records())
+def test_a_table_without_exported_files() -> None:
+    assert "| B | q8_0 |" in study_report.render("{{results table3 eval all_tests_rate}}", records())
+    shown = study_report.render("{{results table3 eval all_tests_rate float}}", records())
     assert "q8_0" not in shown
     assert [line[:12] for line in shown.splitlines()[2:]] == ["| base model", "| A | float ", "| B | float "]
 
 
-def test_columns_have_the_names_of_the_field(report: Any, committed: dict[str, Any]) -> None:
-    shown = report.render("{{results hacking shown sample_copy,solved_rate}}", committed)
+def test_columns_have_the_names_of_the_field(committed: dict[str, Any]) -> None:
+    shown = study_report.render("{{results hacking shown sample_copy,solved_rate}}", committed)
     assert "| Hard-coded example % | pass@2 % |" in shown, "two programs per problem"
 
 
-def test_a_count_of_variants_leaves_out_those_without_rewards(report: Any) -> None:
+def test_a_count_of_variants_leaves_out_those_without_rewards() -> None:
     made = records()
     pair = made["table3"]["comparisons"][0]
     made["table3"]["comparisons"].append({**pair, "first": "b", "second": "a"})
-    assert report.render("{{count higher table3 * * all_tests_rate}}", made) == "1 of 1"
-    assert report.render("{{count higher table3 a * all_tests_rate}}", made) == "1 of 1"
+    assert study_report.render("{{count higher table3 * * all_tests_rate}}", made) == "1 of 1"
+    assert study_report.render("{{count higher table3 a * all_tests_rate}}", made) == "1 of 1"
 
 
-def test_arms_of_removed_settings_stay_in_a_record(study: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_arms_of_removed_settings_stay_in_a_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(study, "REMOVED_ARMS", {"b": "c0ffee1", "c": "c0ffee1"})
     before, now = records()["table3"], {"arms": [arm("a", 0.4)], "comparisons": []}
     before["comparisons"] += [{"first": "a", "second": "a"}, {"first": "b", "second": "gone"}]
@@ -188,52 +171,50 @@ def test_arms_of_removed_settings_stay_in_a_record(study: Any, monkeypatch: pyte
         "{{bench higher quantised-policy color}}",
     ],
 )
-def test_a_result_that_no_record_has_is_an_error(report: Any, directive: str) -> None:
+def test_a_result_that_no_record_has_is_an_error(directive: str) -> None:
     with pytest.raises(ValueError, match=r"^page\.md: \{\{"):
-        report.render(directive, records(), "page.md")
+        study_report.render(directive, records(), "page.md")
 
 
-def test_paragraphs_are_wrapped_and_nothing_else(report: Any) -> None:
+def test_paragraphs_are_wrapped_and_nothing_else() -> None:
     long = "word " * 30
-    made = report.render(f"# {long}\n\n* {long}\n  {long}\n* b\n\n| {long} |\n\n```\n{long}\n```\n", {})
+    made = study_report.render(f"# {long}\n\n* {long}\n  {long}\n* b\n\n| {long} |\n\n```\n{long}\n```\n", {})
     heading, *items, table, _, code, _ = [line for line in made.splitlines() if line]
     assert (heading, table, code) == (f"# {long}", f"| {long} |", long)
     assert [line[:6] for line in items] == ["* word", "  word", "  word", "* b"]
     assert max(map(len, items)) <= 120
 
 
-def test_an_interval_is_not_broken_over_two_lines(report: Any) -> None:
-    made = report.render("word " * 23 + "[+1.0, +2.0]", {})
+def test_an_interval_is_not_broken_over_two_lines() -> None:
+    made = study_report.render("word " * 23 + "[+1.0, +2.0]", {})
     assert "[+1.0, +2.0]" in made
 
 
-def test_the_committed_pages_are_what_the_results_make(report: Any, committed: dict[str, Any]) -> None:
-    assert set(report.STUDIES) <= set(committed)
-    made = report.pages(committed)
+def test_the_committed_pages_are_what_the_results_make(committed: dict[str, Any]) -> None:
+    assert set(study_report.STUDIES) <= set(committed)
+    made = study_report.pages(committed)
     others = {"readme.md", "five-prompts.md", "smollm2-rl.md"}  # of other scripts, or parts of a page
-    assert {path.name for path in made} == {path.name for path in report.TEMPLATES.glob("*.md")} - others
+    assert {path.name for path in made} == {path.name for path in study_report.TEMPLATES.glob("*.md")} - others
     for path, text in made.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: make study"
 
 
-def test_readme_has_the_results_that_the_records_make(report: Any, committed: dict[str, Any]) -> None:
-    text = report.README.read_text(encoding="utf-8")
-    assert text == report.in_readme(text, committed), "make study"
+def test_readme_has_the_results_that_the_records_make(committed: dict[str, Any]) -> None:
+    text = study_report.README.read_text(encoding="utf-8")
+    assert text == study_report.in_readme(text, committed), "make study"
 
 
-def test_a_part_of_readme_is_put_between_its_marks(
-    report: Any, committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = report.readme_parts(committed)
+def test_a_part_of_readme_is_put_between_its_marks(committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = study_report.readme_parts(committed)
     assert list(parts) == ["mbpp-table", "mbpp-differences", "security-table", "security-differences", "findings"]
     marked = "".join(f"before\n\n<!-- made by make study: {name} -->\nold\n<!-- end -->\n" for name in parts)
-    made = report.in_readme(f"{marked}after\n", committed)
+    made = study_report.in_readme(f"{marked}after\n", committed)
     assert "old" not in made
     assert made.startswith(f"before\n\n<!-- made by make study: mbpp-table -->\n\n{parts['mbpp-table']}\n\n<!-- end")
     assert made.endswith(f"{parts['findings']}\n\n<!-- end -->\nafter\n")
-    assert report.in_readme(made, committed) == made
+    assert study_report.in_readme(made, committed) == made
 
-    monkeypatch.setattr(report, "readme_parts", lambda records: parts)
+    monkeypatch.setattr(study_report, "readme_parts", lambda records: parts)
     mark = "<!-- made by make study: findings -->"
     for broken in (
         "# Readme\n",
@@ -243,7 +224,7 @@ def test_a_part_of_readme_is_put_between_its_marks(
         marked + f"{mark}\nagain\n<!-- end -->\n",
     ):
         with pytest.raises(ValueError, match="made by make study: mbpp-table"):
-            report.in_readme(broken, committed)
+            study_report.in_readme(broken, committed)
 
 
 def test_titles_are_those_of_today_and_not_those_of_the_old_files(committed: dict[str, Any]) -> None:

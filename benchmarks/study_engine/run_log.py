@@ -11,13 +11,14 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge import __version__
+from securecoderl_edge.config import to_table
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import digest_of_problems
@@ -27,9 +28,9 @@ from securecoderl_edge.system.rows import RowFile, drop_truncated_line, read_obj
 
 STEPS = "steps.jsonl"
 SCE = "securecoderl_edge"
-# Pretraining under the name that the keys of finished steps have. Its script is not installed: only a clone has it.
+# Pretraining under the name that the keys of finished steps have.
 PRETRAIN = "securecoderl_edge.training.pretrain"
-PRETRAIN_SCRIPT = Path(__file__).parents[3] / "benchmarks" / "starter" / "pretrain.py"
+PRETRAIN_SCRIPT = Path(__file__).resolve().parents[1] / "starter" / "pretrain.py"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Step:
 
     @property
     def command(self) -> str:
-        """The command line for people, in a clone."""
+        """The command line for people."""
         module, *arguments = self.words
         programs = {SCE: ("sce",), PRETRAIN: ("python", "benchmarks/starter/pretrain.py")}
         return shlex.join((*programs.get(module, ("python", "-m", module)), *arguments))
@@ -145,6 +146,25 @@ class RunLog:
             total += max(0.0, end - max(begin, reached))
             reached = max(reached, end)
         return total
+
+
+def changed_values(settings: Any) -> dict[str, Any]:
+    """The nested plain values that differ from the defaults of the settings' class; None is a value here.
+
+    A later setting with a default that changes nothing adds nothing to them.
+    """
+    return _changed(to_table(settings), to_table(type(settings)()))
+
+
+def _changed(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in sorted({*table, *defaults}):
+        value, default = table.get(name), defaults.get(name)
+        if isinstance(value, dict) and isinstance(default, dict):
+            found |= {name: inner} if (inner := _changed(value, default)) else {}
+        elif value != default:
+            found[name] = value
+    return found
 
 
 def training_problems(source: str) -> tuple[Problem, ...]:

@@ -14,12 +14,12 @@ from typing import Any
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import engine_setting, shard_of, shard_setting
-from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.protocol import MAX_THREADS
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.recipe import load_recipe, phase_steps, resolve
+from study_engine.arms import FIRST_SEED, Arm, Base, Split, Study
 
 SFT = "sft"
 _QUICK_BASE_UPDATES, _QUICK_SFT_UPDATES = 20, 10

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_seeds
-from securecoderl_edge.evaluation.study import steps
-from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
-from securecoderl_edge.evaluation.study.figures import save_figures
-from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
-from securecoderl_edge.evaluation.study.steps import chains, preparations, take_finished
-from securecoderl_edge.evaluation.study.study_record import study_record, training_curves
-from securecoderl_edge.evaluation.study.study_tables import (
+from study_engine import steps
+from study_engine.arms import Arm, Base, Split, Study
+from study_engine.figures import save_figures
+from study_engine.run_log import STEPS, RunLog
+from study_engine.seeds import difference_over_seeds, rate_over_seeds
+from study_engine.steps import chains, preparations, take_finished
+from study_engine.study_record import study_record, training_curves
+from study_engine.study_tables import (
     difference_table,
     gain_table,
     result_table,
     study_tables,
     transfer_difference_table,
 )
-from securecoderl_edge.evaluation.study.table3 import Table3Settings, table3
+from study_engine.table3 import Table3Settings, table3
+
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.runs import DONE_FILE
 
 EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
