@@ -104,18 +104,18 @@ def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> 
     if flags.is_merging:
         if flags.engine != LOCAL:
             raise UsageError("--merge joins files on this machine. Leave out --engine.")
-        found = _joined(models, config, flags)
+        result = _joined(models, config, flags)
     else:
-        found = _evaluated(models, config, flags)
-    summaries, comparisons, done = found.summaries, found.comparisons, list(found.done.values())
-    document = json.dumps(found.record(), indent=1, allow_nan=False)
+        result = _evaluated(models, config, flags)
+    summaries, comparisons, done = result.summaries, result.comparisons, list(result.done.values())
+    document = json.dumps(result.record(), indent=1, allow_nan=False)
     if out is not None:
         is_new = not (out / "bench.json").exists()
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
         say(f"wrote the rows and bench.json to {out}" + ("" if is_new else ", over an earlier bench.json"))
     if flags.evalplus is not None:
-        _write_samples(flags.evalplus, found.problems, done)
+        _write_samples(flags.evalplus, result.problems, done)
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -127,7 +127,7 @@ def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> 
     if plot is not None:  # last: a failed plot must not lose the results
         plot_bench(summaries, plot)
         say(f"wrote the plot to {plot}")
-    refuse_missing(len(found.specs) - len(done), len(found.specs))
+    refuse_missing(len(result.specs) - len(done), len(result.specs))
 
 
 def _evaluated(models: Sequence[str], config: BenchSettings, flags: BenchFlags) -> Bench:
@@ -161,9 +161,9 @@ def _joined(folders: Sequence[str], config: BenchSettings, flags: BenchFlags) ->
 
     if not folders:
         raise UsageError("--merge needs the folders of all shards. Example: sce bench --merge shards/*")
-    given = [name for name, value in vars(config).items() if value != getattr(BenchSettings(), name)]
-    if given:
-        raise UsageError(f"--merge takes the settings of the shards. Leave out --{given[0].replace('_', '-')}.")
+    changed = [name for name, value in vars(config).items() if value != getattr(BenchSettings(), name)]
+    if changed:
+        raise UsageError(f"--merge takes the settings of the shards. Leave out --{changed[0].replace('_', '-')}.")
     return merge(list(map(Path, folders)), flags.is_comparing, flags.out)
 
 

@@ -145,8 +145,8 @@ class _Lines(_Tracker):
     def reach(self, done: float, note: str = "", total: float | None = None) -> None:
         super().reach(done)
         self._total = total or self._total
-        place = f"{self._description} {self._done:.0f}/{self._total:.0f}"
-        say("  ".join(part for part in (place, self._left(), note) if part))
+        position = f"{self._description} {self._done:.0f}/{self._total:.0f}"
+        say("  ".join(part for part in (position, self._left(), note) if part))
 
     def _left(self) -> str:
         # The first update includes loading and, in a resumed run, all earlier updates: it gives no speed.

@@ -91,11 +91,11 @@ def stats(file: str, config: StatsConfig) -> None:
         raise UsageError("--prompt-style needs --model. Add --model, or leave it out.")
     problems = open_problems(file, sys.maxsize, say)
     with _reader(config.model, config.prompt_style) as reader:
-        found = compute_stats(problems, reader.lengths(problems) if reader else None)
+        statistics = compute_stats(problems, reader.lengths(problems) if reader else None)
     if config.json:
-        click.echo(json.dumps(asdict(found)))
+        click.echo(json.dumps(asdict(statistics)))
         return
-    for name, text in _facts(found, config.model).items():
+    for name, text in _facts(statistics, config.model).items():
         click.echo(escape_controls(f"{name:18} {text}"))
 
 
@@ -153,22 +153,22 @@ def _shortened(assertion: str) -> str:
     return assertion if more <= 0 else f"{assertion[:_LONGEST_ASSERTION]} ... ({more} more characters)"
 
 
-def _facts(found: Stats, model: str | None) -> dict[str, str]:
-    half, every = (f"{count} of {found.problems}" for count in (found.constant_half, found.constant_all))
+def _facts(counts: Stats, model: str | None) -> dict[str, str]:
+    half, every = (f"{count} of {counts.problems}" for count in (counts.constant_half, counts.constant_all))
     facts = {
-        "problems": f"{found.problems}: {_listed(found.kinds)}",
-        "sources": _listed(found.sources),
-        "difficulty": _listed(found.difficulties),
-        "tests per problem": _spread(found.tests),
-        "solutions": f"{_spread(found.solutions)}; {found.without_solution} problems without",
-        "duplicates": f"{found.equal_statements} statements repeat an earlier one; {_near(found)}",
+        "problems": f"{counts.problems}: {_listed(counts.kinds)}",
+        "sources": _listed(counts.sources),
+        "difficulty": _listed(counts.difficulties),
+        "tests per problem": _spread(counts.tests),
+        "solutions": f"{_spread(counts.solutions)}; {counts.without_solution} problems without",
+        "duplicates": f"{counts.equal_statements} statements repeat an earlier one; {_near(counts)}",
         "constant output": (
-            f"passes {found.constant_share:.1%} of the tests (mean over problems), at least half of them in {half} "
+            f"passes {counts.constant_share:.1%} of the tests (mean over problems), at least half of them in {half} "
             f"problems, all of two or more in {every}"
         ),
     }
-    if found.lengths is not None:
-        lengths = found.lengths
+    if counts.lengths is not None:
+        lengths = counts.lengths
         facts["prompt tokens"] = f"{_spread(lengths.prompts)} (style {lengths.style}, {model})"
         if lengths.context is not None:
             facts["too long"] = f"{lengths.too_long} prompts do not fit the context of {lengths.context} tokens"
@@ -177,8 +177,8 @@ def _facts(found: Stats, model: str | None) -> dict[str, str]:
     return facts
 
 
-def _near(found: Stats) -> str:
-    return f"{found.near_duplicates} problems have near-duplicates ({found.groups} groups in all)"
+def _near(counts: Stats) -> str:
+    return f"{counts.near_duplicates} problems have near-duplicates ({counts.groups} groups in all)"
 
 
 def _spread(spread: Spread) -> str:

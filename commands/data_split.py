@@ -63,8 +63,8 @@ def split(file: str, config: SplitConfig) -> None:
         refuse_to_overwrite(out, config.force, file)
     problems = open_problems(file, sys.maxsize, say)
     parts = split_problems(problems, config.eval, config.seed, config.tag)
-    write_problems(train_out, (problems[place] for place in parts.train))
-    write_problems(eval_out, (problems[place] for place in parts.evaluation))
+    write_problems(train_out, (problems[index] for index in parts.train))
+    write_problems(eval_out, (problems[index] for index in parts.evaluation))
     say(
         f"{file}: {len(problems)} problems in {parts.groups} groups of near-duplicates; "
         f"{len(parts.train)} for training in {train_out}, {len(parts.evaluation)} for evaluation in {eval_out}"
@@ -73,7 +73,7 @@ def split(file: str, config: SplitConfig) -> None:
         say(f"left out {len(parts.withheld)} near-duplicates of evaluation problems")
     if config.json:
         named = {"train": parts.train, "evaluation": parts.evaluation, "withheld": parts.withheld}
-        ids = {name: [problems[place].id for place in places] for name, places in named.items()}
+        ids = {name: [problems[index].id for index in places] for name, places in named.items()}
         click.echo(json.dumps({"problems": len(problems), "groups": parts.groups, **ids}))
 
 
@@ -92,26 +92,26 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
     if config.out is not None:
         refuse_to_overwrite(Path(config.out), config.force, file, other)
     problems, others = open_problems(file, sys.maxsize, say), open_problems(other, tell=say)
-    found = find_leaks(problems, others)
+    leaked = find_leaks(problems, others)
     if config.json:
-        records = [leak.to_record() for leak in found]
+        records = [leak.to_record() for leak in leaked]
         click.echo(json.dumps({"problems": len(problems), "others": len(others), "leaks": records}))
     else:
-        for leak in found:
+        for leak in leaked:
             columns = (leak.id, leak.other_id, f"{leak.similarity:.2f}")
             click.echo("\t".join(map(escape_controls, columns)))
-    exact = sum(leak.similarity == 1 for leak in found)
-    count = f"{len(found)} of {len(problems)} problems of {file} have a duplicate in {other}"
+    exact = sum(leak.similarity == 1 for leak in leaked)
+    count = f"{len(leaked)} of {len(problems)} problems of {file} have a duplicate in {other}"
     say(
-        f"{count}: {exact} exact, {len(found) - exact} near"
-        if found
+        f"{count}: {exact} exact, {len(leaked) - exact} near"
+        if leaked
         else f"no problem of {file} has a duplicate in {other}"
     )
     if config.out is not None:
-        ids = {leak.id for leak in found}
+        ids = {leak.id for leak in leaked}
         if len(ids) == len(problems):
             raise SceError(f"{config.out} was not written: every problem of {file} has a duplicate in {other}")
         kept = write_problems(Path(config.out), (problem for problem in problems if problem.id not in ids))
         say(f"wrote {kept} problems to {shlex.quote(config.out)}")
-    if found:
+    if leaked:
         ctx.exit(1)

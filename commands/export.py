@@ -191,7 +191,7 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     if spec is not None:
         check_childs_device(config.device)
     base, gguf_base = (spec.folder(), gguf_file(spec.source)) if spec else (None, None)
-    found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
+    result = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:
-        click.echo(json.dumps(asdict(found)))
-    say_verified(file, found.agreement)
+        click.echo(json.dumps(asdict(result)))
+    say_verified(file, result.agreement)

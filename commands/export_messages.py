@@ -47,8 +47,8 @@ def write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     # Without a model's name `sce bench` evaluates the exports of the latest run.
     run = latest_run()
     is_found = run is not None and result.path.parent.resolve() == run.exports.resolve()
-    found = [] if is_found else [os.path.relpath(result.path)]
-    bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
+    arguments = [] if is_found else [os.path.relpath(result.path)]
+    bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *arguments])}, or"
     say(f"  card: {shown}{ollama}; next:{bench}")
     gguf_base = gguf_file(spec.source)
     for line in how_to_run(result, spec.language(), result.path.parent, str(gguf_base) if gguf_base else None):

@@ -149,12 +149,14 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
         else:
             started = time.monotonic()
             with draft(flags.n == 1) as shown:
-                (found,) = answer_and_repair(runtime, scorer, problems, flags.n, sampling, flags.repairs, shown, format)
-            spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
+                (answer,) = answer_and_repair(
+                    runtime, scorer, problems, flags.n, sampling, flags.repairs, shown, format
+                )
+            spent = f"{answer.tokens} tokens in {duration(time.monotonic() - started)}"
             by = _chosen(spec) if flags.model is None else ""
-            say(f"{found.verdict('tests' if tests else 'examples in the prompt')}, seed {sampling.seed}, {spent}{by}")
-            show_answer(found, scorer, is_raw=flags.code_only is False)
-            is_accepted = found.accepted > 0
+            say(f"{answer.verdict('tests' if tests else 'examples in the prompt')}, seed {sampling.seed}, {spent}{by}")
+            show_answer(answer, scorer, is_raw=flags.code_only is False)
+            is_accepted = answer.accepted > 0
     if not is_accepted:
         raise click.exceptions.Exit(1)
 
@@ -180,9 +182,9 @@ def _answer_all(
             group = problems[start : start + width]
             of_group = replace(sampling, seed=batch_seed(sampling.seed, start))
             answers = answer_and_repair(runtime, scorer, group, flags.n, of_group, flags.repairs, None, format)
-            for found in answers:
-                click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
-                accepted += found.accepted > 0
+            for answer in answers:
+                click.echo(json.dumps({**answer.to_record(), "seed": sampling.seed}))
+                accepted += answer.accepted > 0
                 progress.update(1, f"{accepted} passed")
     say(f"{accepted} of {len(problems)} prompts have a program that passed its checks, seed {sampling.seed}")
     return accepted == len(problems)

@@ -125,8 +125,8 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
         from securecoderl_edge.runs import RUNS
 
         names = [*PACKAGED, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
-        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return [*found, CompletionItem(incomplete, type="file")]
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [*items, CompletionItem(incomplete, type="file")]
 
 
 model_option = click.option(

@@ -33,15 +33,15 @@ def report(run: str | None, config: ReportConfig) -> None:
     from securecoderl_edge.runs import find_run, newest_run
     from securecoderl_edge.system.files import write_atomically
 
-    found = newest_run() if run is None else find_run(run)
-    if found is None:
+    training = newest_run() if run is None else find_run(run)
+    if training is None:
         if run is None:
             raise UsageError("no training run in runs/. Run: sce train")
         raise UsageError(f"unknown training run {run!r}. Give a run folder (with environment.json) or a name in runs/.")
     if config.out and Path(config.out).suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--out {config.out}: expected a name that ends in .html")
-    page = render_report(found)
-    target = Path(config.out) if config.out else found.path / "report.html"
+    page = render_report(training)
+    target = Path(config.out) if config.out else training.path / "report.html"
     if not config.out and target.is_symlink():  # in a run that somebody else made, it can lead anywhere
         raise UsageError(f"{target} is a link; remove it, or give --out FILE.html")
     with write_atomically(target) as out:

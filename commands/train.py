@@ -134,16 +134,16 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
 
 def _describe(row: dict[str, Any]) -> str:
     """Describe one update in one line."""
-    place = f"{row['phase']} {row['step']}/{row['steps']}"
+    position = f"{row['phase']} {row['step']}/{row['steps']}"
     if row["phase"] == "sft":
-        return f"{place}  loss {row['loss/sft']:.3f}"
+        return f"{position}  loss {row['loss/sft']:.3f}"
     if "kept_rate" in row:
         loss = f"{row['loss/sft']:.3f}" if "loss/sft" in row else "-"  # missing if no completion was kept
         tests = f"  all tests {row['all_tests_rate']:.0%}" if "all_tests_rate" in row else ""
-        return f"{place}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
+        return f"{position}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
     kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
     rates = f"syntax {row['syntax_rate']:.0%}  all tests {row['all_tests_rate']:.0%}"
-    return f"{place}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
+    return f"{position}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
 
 
 class _Interrupt:

@@ -153,7 +153,7 @@ def _load(file: Path) -> Figures:
 
 
 def _evaluated(study: Study, folder: Path, split: Split, models: Sequence[Measured]) -> list[Evaluated]:
-    found = []
+    evaluated = []
     for model, rows in zip(models, _read_rows(study, folder, split, len(models)), strict=True):
         groups = by_problem(rows)
         values = {
@@ -162,8 +162,8 @@ def _evaluated(study: Study, folder: Path, split: Split, models: Sequence[Measur
         }
         values = {name: each for name, each in values.items() if any(each)}
         values[SOLVED.name] = [[max(each)] for each in values[SOLVED.name]]
-        found.append(Evaluated(split.name, model.name, model.updates, list(groups), values))
-    return found
+        evaluated.append(Evaluated(split.name, model.name, model.updates, list(groups), values))
+    return evaluated
 
 
 def _read_rows(study: Study, folder: Path, split: Split, models: int) -> list[list[Row]]:
@@ -174,7 +174,7 @@ def _read_rows(study: Study, folder: Path, split: Split, models: int) -> list[li
     """
     again = "delete it, and run the same command again"
     wanted = {"problems": split.eval, "samples": study.samples, "limit": study.limit}
-    found: list[list[Row]] = []
+    by_model: list[list[Row]] = []
     try:
         document = read_json(folder / "bench.json")
         if {name: document["settings"][name] for name in wanted} != wanted or len(document["models"]) != models:
@@ -187,10 +187,10 @@ def _read_rows(study: Study, folder: Path, split: Split, models: int) -> list[li
             rows = {(row["id"], row["sample"]): row for row in _rows(folder / log / "rows.jsonl")}
             if len(rows) != count:
                 raise SceError(f"{folder}: {len(rows)} of {count} rows are left; {again}")
-            found.append([rows[key] for key in sorted(rows)])
+            by_model.append([rows[key] for key in sorted(rows)])
     except (KeyError, TypeError, ValueError) as error:
         raise SceError(f"{folder} is damaged ({error!r}); {again}") from None
-    return found
+    return by_model
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:

@@ -185,10 +185,10 @@ def _read_problems(source: str, _signature: object, for_evaluation: bool) -> tup
 def _signature(source: str) -> object:
     """A value that changes with the file; reading it again for every step would take longer than small steps do."""
     try:
-        found = os.stat(source)
+        file = os.stat(source)
     except OSError:
         return None
-    return os.path.abspath(source), found.st_mtime_ns, found.st_size
+    return os.path.abspath(source), file.st_mtime_ns, file.st_size
 
 
 @cache

@@ -136,8 +136,8 @@ class Chain:
         Raises:
             SceError: the file is damaged.
         """
-        found = load_figures(self.file)
-        return found if found and found.keys == self.keys(run_log) else None
+        figures = load_figures(self.file)
+        return figures if figures and figures.keys == self.keys(run_log) else None
 
     def keys(self, run_log: RunLog) -> list[str]:
         """The keys of the steps in the log."""
@@ -226,19 +226,19 @@ def take_finished(study: Study, folders: Sequence[Path], jobs: int) -> None:
         run_log = RunLog(study.folder)
         run_log.open()
         for folder in folders:
-            their_log, found = RunLog(folder), 0
+            their_log, taken = RunLog(folder), 0
             pairs = zip(chains(study, jobs), chains(replace(study, folder=folder), jobs), strict=True)
             for ours, theirs in pairs:
                 figures = theirs.figures(their_log)
                 if figures is None:
                     continue
-                found += 1
+                taken += 1
                 if ours.figures(run_log) is None:
                     save_figures(figures, ours.file)
                     if ours.figures(run_log) is None:
                         # Only the run folder shows which snapshots such a phase has.
                         raise SceError(f"{theirs.file}: a phase ended early. Copy the run folder next to {ours.file}.")
-            if not found:
+            if not taken:
                 raise SceError(f"{folder}: no finished results of this study. Give the options that made them.")
             run_log.take(their_log)
 

@@ -31,8 +31,6 @@ _BY_SEED = {
 _POINTS = 15
 
 Samples = dict[int, Evaluated]  # by seed
-
-
 _GroupOf = Callable[[str], str | None]
 
 
@@ -48,8 +46,8 @@ def study_record(study: Study, jobs: int, group_of: _GroupOf = lambda problem: p
     """
     run_log = RunLog(study.folder)
     every = list(chains(study, jobs))
-    found = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
-    samples = {name: _samples_of(figures, group_of) for name, figures in found.items()}
+    trained = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
+    samples = {name: _samples_of(figures, group_of) for name, figures in trained.items()}
     bases = {
         each.name: _grouped(figures.evaluated[0], group_of)
         for each in study.splits
@@ -62,7 +60,7 @@ def study_record(study: Study, jobs: int, group_of: _GroupOf = lambda problem: p
         "samples": study.samples,
         "limit": study.limit,
         "splits": [_split_record(study, each, bases.get(each.name), run_log) for each in study.splits],
-        "arms": [_arm_record(study, arm, found[arm.name], samples[arm.name], bases, run_log) for arm in study.arms],
+        "arms": [_arm_record(study, arm, trained[arm.name], samples[arm.name], bases, run_log) for arm in study.arms],
         "comparisons": list(_comparisons(study, samples)),
         "steps": sum(len(chain.steps()) for chain in every),
         "steps_done": sum(chain.count_done(run_log) for chain in every),
@@ -74,28 +72,28 @@ def study_record(study: Study, jobs: int, group_of: _GroupOf = lambda problem: p
 
 def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     """The figures of an arm, by seed."""
-    found = {seed: arm_chain(study, arm, seed).figures(run_log) for seed in study.seeds}
-    return {seed: figures for seed, figures in found.items() if figures}
+    by_seed = {seed: arm_chain(study, arm, seed).figures(run_log) for seed in study.seeds}
+    return {seed: figures for seed, figures in by_seed.items() if figures}
 
 
 def _samples_of(figures: Mapping[int, Figures], group_of: _GroupOf) -> dict[tuple[str, str], Samples]:
     """Evaluations by split and evaluated model, then by seed."""
-    found: dict[tuple[str, str], Samples] = {}
+    samples: dict[tuple[str, str], Samples] = {}
     for seed, of_seed in figures.items():
         for each in of_seed.evaluated:
-            found.setdefault((each.split, each.name), {})[seed] = _grouped(each, group_of)
-    return found
+            samples.setdefault((each.split, each.name), {})[seed] = _grouped(each, group_of)
+    return samples
 
 
 def _grouped(evaluated: Evaluated, group_of: _GroupOf) -> Evaluated:
     """The values of a group's problems together, as if they were samples of one problem."""
     places: dict[str, list[int]] = {}
-    for place, problem in enumerate(evaluated.problems):
+    for index, problem in enumerate(evaluated.problems):
         group = group_of(problem)
         if group is not None:
-            places.setdefault(group, []).append(place)
+            places.setdefault(group, []).append(index)
     values = {
-        name: [[value for place in each for value in of_problem[place]] for each in places.values()]
+        name: [[value for index in each for value in of_problem[index]] for each in places.values()]
         for name, of_problem in evaluated.values.items()
     }
     return replace(evaluated, problems=list(places), values=values)
@@ -137,7 +135,7 @@ def _arm_record(
     study: Study,
     arm: Arm,
     figures: Mapping[int, Figures],
-    found: Mapping[tuple[str, str], Samples],
+    evaluations: Mapping[tuple[str, str], Samples],
     bases: Mapping[str, Evaluated],
     run_log: RunLog,
 ) -> dict[str, Any]:
@@ -154,7 +152,7 @@ def _arm_record(
         "kept": [each.kept for each in figures.values()],
         "results": [],
     }
-    for (split_name, name), samples in found.items():
+    for (split_name, name), samples in evaluations.items():
         (updates,) = {each.updates for each in samples.values()}
         result: dict[str, Any] = {"split": split_name, "model": name, "metrics": _metrics_record(samples)}
         if updates is not None:
@@ -165,8 +163,8 @@ def _arm_record(
                 result[key] = [None if each is None else round(each.value, 4) for each in each_seed]
             if split_name in bases:
                 result["minus_base"] = _difference(dict.fromkeys(samples, bases[split_name]), samples)
-        elif (split_name, FINAL) in found and updates is None:
-            result["minus_policy"] = _difference(found[split_name, FINAL], samples)
+        elif (split_name, FINAL) in evaluations and updates is None:
+            result["minus_policy"] = _difference(evaluations[split_name, FINAL], samples)
         record["results"].append(result)
     rows = [each.rows for each in figures.values()]
     if rows:
@@ -177,11 +175,13 @@ def _arm_record(
     return record
 
 
-def _comparisons(study: Study, found: Mapping[str, Mapping[tuple[str, str], Samples]]) -> Iterator[dict[str, Any]]:
+def _comparisons(
+    study: Study, evaluations: Mapping[str, Mapping[tuple[str, str], Samples]]
+) -> Iterator[dict[str, Any]]:
     """The final policies of two arms on every split that both are evaluated on."""
     for first, second in study.comparisons:
-        for (split, model), before in found[first].items():
-            after = found[second].get((split, model), {})
+        for (split, model), before in evaluations[first].items():
+            after = evaluations[second].get((split, model), {})
             if model == FINAL and before.keys() & after.keys():
                 yield {"first": first, "second": second, "split": split, "metrics": _difference(before, after)}
 
@@ -189,14 +189,14 @@ def _comparisons(study: Study, found: Mapping[str, Mapping[tuple[str, str], Samp
 def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     """Paired differences of all metrics, over the seeds that both have."""
     seeds = [seed for seed in before if seed in after]
-    found: dict[str, Any] = {"seeds": seeds}
+    differences: dict[str, Any] = {"seeds": seeds}
     if len({tuple(side[seed].problems) for side in (before, after) for seed in seeds}) != 1:
         raise SceError("the two sides of a comparison have different problems")
     for metric in STUDY_METRICS:
         first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))
         if _has_any(first) and _has_any(second):
-            found[metric.name] = _rounded(difference_over_seeds(first, second))
-    return found
+            differences[metric.name] = _rounded(difference_over_seeds(first, second))
+    return differences
 
 
 def _training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:

@@ -124,16 +124,16 @@ def _differences(
 
 def split_of(record: Record, name: str) -> Record:
     """The part of a record about a split."""
-    found: Record = next(each for each in record["splits"] if each["name"] == name)
-    return found
+    split: Record = next(each for each in record["splits"] if each["name"] == name)
+    return split
 
 
 def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
     """All tables of a study that have rows, each with its title."""
-    found = []
+    titled = []
     for each in record["splits"]:
         split, evaluated = each["name"], f"evaluated on {each.get('problems', '?')} problems of {each['eval']}"
-        found += [
+        titled += [
             (f"Trained on {each['train']}, {evaluated}:", result_table(record, split, lines=lines)),
             ("Differences from the base model, paired by problem:", gain_table(record, split, lines=lines)),
             ("Differences, paired by problem and seed:", difference_table(record, split, lines=lines)),
@@ -144,4 +144,4 @@ def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
                 transfer_difference_table(record, split, lines=lines),
             ),
         ]
-    return [(title, table) for title, table in found if table.rows]
+    return [(title, table) for title, table in titled if table.rows]

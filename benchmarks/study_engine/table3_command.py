@@ -126,8 +126,8 @@ def _require_gpu(study: Study) -> None:
     """
     if all(study.settings(arm, study.seeds[0]).device != "cuda" for arm in study.arms):
         return
-    found = ask("securecoderl_edge.training.device_check", {"device": "cuda"})
-    problem = found.messages[0]["error"] if found.messages else found.death
+    answer = ask("securecoderl_edge.training.device_check", {"device": "cuda"})
+    problem = answer.messages[0]["error"] if answer.messages else answer.death
     if problem:
         raise UsageError(str(problem))
 

@@ -209,14 +209,14 @@ def with_budgets(
     """
     trained = {str(run.path): run.budget for spec in specs if (run := spec.run()) is not None}
     budget = _joined(list(trained.values()), settings.extract)
-    found = Budget(
+    joined = Budget(
         settings.max_tokens or budget.max_tokens,
         settings.max_prompt_tokens or budget.max_prompt_tokens,
         settings.extract or budget.extract,
     )
     taken = [
         f"--{name.replace('_', '-')} {value}"
-        for name, value in vars(found).items()
+        for name, value in vars(joined).items()
         if value not in (None, "auto") and getattr(settings, name) is None
     ]
     if taken:
@@ -224,9 +224,9 @@ def with_budgets(
     return replace(
         settings,
         problems=settings.problems or default_problems(specs, tell),
-        max_tokens=found.max_tokens or MAX_TOKENS,
-        max_prompt_tokens=found.max_prompt_tokens,
-        extract=found.extract or "auto",
+        max_tokens=joined.max_tokens or MAX_TOKENS,
+        max_prompt_tokens=joined.max_prompt_tokens,
+        extract=joined.extract or "auto",
     )
 
 

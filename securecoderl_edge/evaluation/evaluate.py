@@ -58,8 +58,8 @@ class Evaluation:
 
     def summary(self) -> EvaluationSummary:
         """The metrics with their intervals."""
-        found = summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
-        return replace(found, device=self.device)
+        summary = summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
+        return replace(summary, device=self.device)
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,13 @@ def batches(
     return {start: problems[start : start + width] for start in starts}
 
 
-def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int, asked: int | None) -> Problem:
+def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int, maximum: int | None) -> Problem:
     fitting = fit_problem(problem, format, runtime.count_tokens, room)
     if fitting is None:
-        if room == asked:
+        if room == maximum:
             raise SceError(
-                f"{problem.id}: the prompt exceeds {asked} tokens even without its statement; raise --max-prompt-tokens"
+                f"{problem.id}: the prompt exceeds {maximum} tokens even without its statement; "
+                "raise --max-prompt-tokens"
             )
         raise SceError(
             f"{problem.id}: the prompt exceeds the context of {runtime.context} tokens even without its statement; "

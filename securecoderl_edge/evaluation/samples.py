@@ -28,10 +28,10 @@ def data_set_of(problems: Sequence[Problem]) -> str:
     Raises:
         UsageError: they are of another data set, or of both.
     """
-    found = {_DATA_SETS.get(problem.source, ("", 0))[0] for problem in problems}
-    if len(found) != 1 or "" in found or not all(_number(problem.id).isdecimal() for problem in problems):
+    data_sets = {_DATA_SETS.get(problem.source, ("", 0))[0] for problem in problems}
+    if len(data_sets) != 1 or "" in data_sets or not all(_number(problem.id).isdecimal() for problem in problems):
         raise UsageError("--evalplus needs problems of HumanEval or MBPP. Use --problems humaneval or mbpp:all.")
-    return found.pop().lower()
+    return data_sets.pop().lower()
 
 
 def is_whole(problems: Sequence[Problem]) -> bool:

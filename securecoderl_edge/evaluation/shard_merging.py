@@ -91,8 +91,8 @@ def _read(folder: Path) -> _Part:
         raise UsageError(f"{folder}: not a finished shard, since it has no bench.json; {_AGAIN}")
     document = read_json(file)
     try:
-        given = {name: value for name, value in document["settings"].items() if value is not None}
-        settings = build(BenchSettings, given, str(file))
+        values = {name: value for name, value in document["settings"].items() if value is not None}
+        settings = build(BenchSettings, values, str(file))
         if settings.shard is None:
             raise UsageError(f"{folder}: not a shard; make it with sce bench --shard I/N --out DIR")
         names = [str(each["log"]) for each in document["models"]]
@@ -139,7 +139,7 @@ def _demand_all(parts: Sequence[_Part]) -> None:
 
 
 def _evaluation(parts: Sequence[_Part], model: int, settings: BenchSettings, problems: Sequence[Problem]) -> Evaluation:
-    found: dict[int, list[Row]] = {}
+    batches: dict[int, list[Row]] = {}
     usage = Usage()
     for part in parts:
         log = part.log(model)
@@ -149,11 +149,11 @@ def _evaluation(parts: Sequence[_Part], model: int, settings: BenchSettings, pro
             wanted = [rows.get((each.id, sample), {}) for each in batch for sample in range(settings.samples)]
             if any(row.get("batch_hash") != digest for row in wanted):
                 raise SceError(f"{log.folder}: rows are missing, or are of other problems than here; {_AGAIN}")
-            found[start] = wanted
+            batches[start] = wanted
     record = parts[0].document["models"][model]
     return Evaluation(
         record["model"],
-        tuple(row for start in sorted(found) for row in found[start]),
+        tuple(row for start in sorted(batches) for row in batches[start]),
         usage,
         record["file_bytes"],
         record["prompt_style"],

@@ -47,10 +47,10 @@ def shard_of(text: str | None) -> Shard:
     Raises:
         UsageError: it is not of that form, or I is not from 1 to N.
     """
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text or "1/1")
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text or "1/1")
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--shard {text}: expected I/N with I from 1 to N, for example 2/8")
-    return Shard(int(found[1]), int(found[2]))
+    return Shard(int(match[1]), int(match[2]))
 
 
 def shard_setting(help: str) -> Any:

@@ -128,16 +128,16 @@ def summarize(
 
 
 def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
-    found = {}
+    estimates = {}
     for metric in EVERY_METRIC:
         values = [values_of(metric, rows) for rows in groups]
         if not any(values):
             continue
         if metric.is_rate:
-            found[metric.name] = rate_interval([[value > 0 for value in samples] for samples in values])
+            estimates[metric.name] = rate_interval([[value > 0 for value in samples] for samples in values])
         else:
-            found[metric.name] = bootstrap_mean(values)
-    return found
+            estimates[metric.name] = bootstrap_mean(values)
+    return estimates
 
 
 def _pass_at(groups: Sequence[Sequence[Row]], is_right: Callable[[Row], bool | None]) -> dict[int, Interval]:

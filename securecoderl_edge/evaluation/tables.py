@@ -110,8 +110,8 @@ def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> 
 
     `SECURITY_METRICS` are left out if no problem has security tests.
     """
-    found = [metric for metric in SECURITY_METRICS if any(metric.name in summary.metrics for summary in summaries)]
-    shown = (*METRICS, *found)
+    security = [metric for metric in SECURITY_METRICS if any(metric.name in summary.metrics for summary in summaries)]
+    shown = (*METRICS, *security)
     rows = [
         (summary.label, *(interval_cell(summary.metrics.get(metric.name), metric, lines=lines) for metric in shown))
         for summary in summaries
@@ -336,13 +336,13 @@ def _per_second(speed: float | None) -> str:
     return ABSENT if speed is None else f"{speed:.0f}" if speed >= 100 else f"{speed:.1f}"
 
 
-def _percentiles(found: Percentiles | None) -> str:
+def _percentiles(times: Percentiles | None) -> str:
     """``12/15/31 ms``, all in the unit of the largest."""
-    if found is None:
+    if times is None:
         return ABSENT
-    scale, unit, digits = (1, "s", 2) if found.p99 >= 1 else (1000, "ms", 0 if found.p50 >= 0.01 else 1)
-    return "/".join(f"{scale * each:.{digits}f}" for each in (found.p50, found.p90, found.p99)) + f" {unit}"
+    scale, unit, digits = (1, "s", 2) if times.p99 >= 1 else (1000, "ms", 0 if times.p50 >= 0.01 else 1)
+    return "/".join(f"{scale * each:.{digits}f}" for each in (times.p50, times.p90, times.p99)) + f" {unit}"
 
 
-def _percentiles_record(name: str, found: Percentiles | None) -> dict[str, float | None]:
-    return {f"{name}_{each}": getattr(found, each, None) for each in ("p50", "p90", "p99")}
+def _percentiles_record(name: str, times: Percentiles | None) -> dict[str, float | None]:
+    return {f"{name}_{each}": getattr(times, each, None) for each in ("p50", "p90", "p99")}

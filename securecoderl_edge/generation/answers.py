@@ -200,19 +200,19 @@ def answer_and_repair(
     room = runtime.context - sampling.max_tokens
     for number in range(rounds):
         attempts = {}
-        for place, found in enumerate(answers):
+        for index, candidates in enumerate(answers):
             # Start from the original problem: attempts would accumulate otherwise.
-            attempt = None if found.accepted else _attempt(scorer, problems[place], found.best)
+            attempt = None if candidates.accepted else _attempt(scorer, problems[index], candidates.best)
             if attempt is not None and fits(format.prompt(attempt), runtime.count_tokens, room):
-                attempts[place] = attempt
+                attempts[index] = attempt
         if not attempts:
             break
         # Other random numbers than before: a prompt that changed little would get the same tokens again.
         anew = replace(sampling, seed=batch_seed(sampling.seed, number))
         again = answer(runtime, scorer, list(attempts.values()), n, anew, on_token, format)
-        for place, found in zip(attempts, again, strict=True):
-            both = (*answers[place].candidates, *found.candidates)
-            answers[place] = Answer(problems[place], ranked(both), answers[place].rounds + 1)
+        for index, candidates in zip(attempts, again, strict=True):
+            both = (*answers[index].candidates, *candidates.candidates)
+            answers[index] = Answer(problems[index], ranked(both), answers[index].rounds + 1)
     return answers
 
 

@@ -62,16 +62,16 @@ def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
     """
     requests: dict[str, Problem] = {}
     for number, record in read_jsonl(path):
-        place = f"{path}:{number}"
+        where = f"{path}:{number}"
         if not isinstance(record, dict):
-            raise SceError(f'{place}: expected an object with "prompt"')
+            raise SceError(f'{where}: expected an object with "prompt"')
         record = {"id": str(number), "statement": record.get("prompt"), "language": language, **record}
         try:
             request = _request(record)
         except ProblemError as error:
-            raise SceError(f"{place}: {error}") from None
+            raise SceError(f"{where}: {error}") from None
         if request.id in requests:
-            raise SceError(f"{place}: duplicate id {request.id!r}")
+            raise SceError(f"{where}: duplicate id {request.id!r}")
         requests[request.id] = request
     if not requests:
         raise SceError(f'{path}: the file is empty; expected one object with "prompt" per line')
@@ -106,17 +106,17 @@ def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     tests: list[Test] = []
     security_tests: list[SecurityTest] = []
-    for place, content in _records(path):
+    for where, content in _records(path):
         record = {"tests": content} if isinstance(content, list) else content
         if not isinstance(record, dict) or not isinstance(entries := record.get("tests", [record]), list):
-            raise SceError(f'{place}: expected objects with "input" and "output"')
+            raise SceError(f'{where}: expected objects with "input" and "output"')
         if record.get("assertions"):
-            raise UsageError(f"{place}: a problem about a function; give it as the prompt, by --jsonl {path}")
+            raise UsageError(f"{where}: a problem about a function; give it as the prompt, by --jsonl {path}")
         try:
             tests += [stdin_test(entry, f"test {number}") for number, entry in enumerate(entries, 1)]
             security_tests += security_tests_of(record)
         except ProblemError as error:
-            raise SceError(f"{place}: {error}") from None
+            raise SceError(f"{where}: {error}") from None
     if not tests:
         raise SceError(f'{path}: no tests; expected objects with "input" and "output"')
     return tests, security_tests
@@ -130,11 +130,11 @@ def example_tests(prompt: str) -> list[Test]:
     text, end, examples = prompt.replace("\r\n", "\n"), 0, []
     # One expression for all of it would take quadratic time where outputs are missing.
     while (start := _INPUT.search(text, end)) and (middle := _OUTPUT.search(text, start.end())):
-        found = _END_OF_OUTPUT.search(text, middle.end())
-        end = found.start() if found else len(text)
-        given, expected = text[start.end() : middle.start()].removesuffix("\n"), text[middle.end() : end]
+        match = _END_OF_OUTPUT.search(text, middle.end())
+        end = match.start() if match else len(text)
+        stdin, expected = text[start.end() : middle.start()].removesuffix("\n"), text[middle.end() : end]
         if expected.strip():
-            examples.append(Test(_with_newline(given), expected))
+            examples.append(Test(_with_newline(stdin), expected))
     return examples
 
 

@@ -29,8 +29,8 @@ class ProblemTask(vf.Task[ProblemData]):  # type: ignore[misc]
     async def reward(self, trace: vf.Trace) -> float:
         """R of the last answer; a failure of the sandbox is an error of the rollout."""
         reward = ProblemReward(self.data.problems)
-        (found,) = await asyncio.to_thread(reward.rewards, [(self.data.id, trace.last_reply)])
-        return found
+        (value,) = await asyncio.to_thread(reward.rewards, [(self.data.id, trace.last_reply)])
+        return value
 
 
 class ProblemConfig(vf.TasksetConfig):  # type: ignore[misc]

@@ -18,9 +18,9 @@ def rows(problems: str) -> list[dict[str, Any]]:
             "prompt": prompt,
             "ability": "code",
             "reward_model": {"style": "rule", "ground_truth": name},
-            "extra_info": {"index": place},
+            "extra_info": {"index": index},
         }
-        for place, (name, prompt) in enumerate(ProblemReward(problems).prompts().items())
+        for index, (name, prompt) in enumerate(ProblemReward(problems).prompts().items())
     ]
 
 

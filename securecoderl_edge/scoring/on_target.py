@@ -31,10 +31,10 @@ def on_target(
     Raises:
         SceError: this machine has no tools for the target; see `SandboxPool.run`.
     """
-    repeated = [place for place, each in enumerate(outcomes) if each.verdict == "pass"]
+    repeated = [index for index, each in enumerate(outcomes) if each.verdict == "pass"]
     built = pool.run(
         program,
-        [problem.tests[place].input for place in repeated],
+        [problem.tests[index].input for index in repeated],
         limits,
         is_cancelled=is_cancelled,
         language=problem.target,
@@ -44,10 +44,10 @@ def on_target(
     if not built.parses:
         return ProgramRun(False, f"for {problem.target}: {built.error}"), []
     executions, judged = list(native.executions), list(outcomes)
-    for place, execution in zip(repeated, built.executions, strict=False):
-        judged[place] = outcome(execution, problem.tests[place].output)
-        seconds = execution.cpu_seconds + executions[place].cpu_seconds
-        executions[place] = replace(execution, cpu_seconds=seconds, on_target=True)
+    for index, execution in zip(repeated, built.executions, strict=False):
+        judged[index] = outcome(execution, problem.tests[index].output)
+        seconds = execution.cpu_seconds + executions[index].cpu_seconds
+        executions[index] = replace(execution, cpu_seconds=seconds, on_target=True)
     run = replace(native, executions=tuple(executions), footprint=built.footprint)
     # Without a footprint its processes were killed, and it has passed nothing.
     broken = problem.budget.broken_by(built.footprint) if built.footprint is not None else ()

@@ -121,10 +121,10 @@ class CheckReport:
 
     def checked(self, problem: Problem) -> Problem:
         """The problem with its passing solutions and a time limit from their CPU time; unchanged if none was run."""
-        found = self.passing.get(problem.id)
-        if found is None:
+        passed = self.passing.get(problem.id)
+        if passed is None:
             return problem
-        return replace(problem, solutions=found.solutions, time_limit_s=found.time_limit())
+        return replace(problem, solutions=passed.solutions, time_limit_s=passed.time_limit())
 
 
 def check_problems(
@@ -136,27 +136,29 @@ def check_problems(
         scorer: an open scorer; the time limit of a test is that of the scorer or of the problem, whichever is greater.
         on_progress: called with the number of solutions that ran since the last call.
     """
-    found = {problem.id: _Found() for problem in problems}
+    results = {problem.id: _Found() for problem in problems}
     solutions = returning = repaired = 0
-    asked, handed_out = itertools.tee(_solutions(problems, scorer.limits.cpu_seconds))
+    solutions_in_order, handed_out = itertools.tee(_solutions(problems, scorer.limits.cpu_seconds))
     for batch in scorer.in_batches(Submission(each.problem, each.program) for each in handed_out):
-        for (score, slowest), each in zip(batch, asked, strict=False):  # `asked` waits for the next batch
+        for (score, slowest), each in zip(batch, solutions_in_order, strict=False):  # `asked` waits for the next batch
             if each.is_insecure:
                 is_example = score.passes_all_tests and bool(score.failed_security)
-                found[each.problem.id].insecure_fail &= is_example
+                results[each.problem.id].insecure_fail &= is_example
                 continue
-            found[each.problem.id].add(each.program, score, slowest)
+            results[each.problem.id].add(each.program, score, slowest)
             solutions += 1
             returning += each.is_wrapped
             repaired += each.is_wrapped and _passes(score)
         if on_progress is not None:
             on_progress(len(batch))
     run_ids = [problem.id for problem in problems if problem.solutions]
-    passing = {each: Passed(tuple(found[each].passing), found[each].seconds) for each in run_ids if found[each].passes}
+    passing = {
+        each: Passed(tuple(results[each].passing), results[each].seconds) for each in run_ids if results[each].passes
+    }
     return CheckReport(
         total=len(problems),
         passing=passing,
-        failed=tuple(found[each].failure(each) for each in run_ids if each not in passing),
+        failed=tuple(results[each].failure(each) for each in run_ids if each not in passing),
         unchecked=tuple(problem.id for problem in problems if not problem.solutions),
         solutions=solutions,
         failing_solutions=solutions - sum(len(each.solutions) for each in passing.values()),

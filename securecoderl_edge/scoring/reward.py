@@ -75,10 +75,10 @@ def outcome_without(execution: Execution, forbidden: str) -> Outcome:
 
 def over_budget(outcomes: Sequence[Outcome], broken: int) -> list[Outcome]:
     """The outcomes of a program that breaks so many limits: as many passed tests, the last ones, count as failed."""
-    passed = [place for place, each in enumerate(outcomes) if each.verdict == "pass"]
+    passed = [index for index, each in enumerate(outcomes) if each.verdict == "pass"]
     taken = set(passed[max(0, len(passed) - broken) :])
     return [
-        Outcome("over_budget", each.printed, False) if place in taken else each for place, each in enumerate(outcomes)
+        Outcome("over_budget", each.printed, False) if index in taken else each for index, each in enumerate(outcomes)
     ]
 
 

@@ -235,9 +235,9 @@ def _from_json(value: Any, kind: Any, name: str = "") -> Any:
         return {key: _from_json(each, parts[1], name) for key, each in value.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, dict):
         prefix, kinds = f"{name}." if name else "", _kinds_of(kind)
-        found = {each: _from_json(value[each], kinds[each], prefix + each) for each in kinds if each in value}
+        fields = {each: _from_json(value[each], kinds[each], prefix + each) for each in kinds if each in value}
         try:
-            return kind(**found)
+            return kind(**fields)
         except TypeError as error:
             raise ValueError(f"a field is missing: {error}") from None
     raise ValueError(f"invalid {name}" if name else "not a JSON object")

@@ -235,7 +235,7 @@ class Scorer:
             SystemRandom().shuffle(order)
         if problem.kind == "stdin":
             tests: list[Test | SecurityTest] = [*problem.tests, *problem.security_tests]
-            stdins = [tests[place].input for place in order]
+            stdins = [tests[index].input for index in order]
             whole = problem.whole_program(program)
             run = self._pool.run(whole, stdins, limits, (), self._is_cancelled, problem.language)
             run = _in_order(run, order)
@@ -243,7 +243,7 @@ class Scorer:
             outcomes = [_outcome(*pair, is_watched) for pair in zip(run.executions, tests, strict=False)]
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
-            calls = [call_of(assertions[place]) for place in order]
+            calls = [call_of(assertions[index]) for index in order]
             run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]

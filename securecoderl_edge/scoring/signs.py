@@ -33,8 +33,8 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
     # Not those of security tests, which may expect a PermissionError.
     executions = run.executions[: len(outcomes)]
     answers = _printed(problem, executions) if problem.kind == "stdin" else _returned(problem, executions)
-    given, expected, answered = ({each[place] for each in answers} for place in range(3))
-    if len(given) > 1 and len(expected) > 1 and len(answered) == 1 and answered != {""}:
+    inputs, expected, answered = ({each[column] for each in answers} for column in range(3))
+    if len(inputs) > 1 and len(expected) > 1 and len(answered) == 1 and answered != {""}:
         signs.append(CONSTANT_OUTPUT)
     shown = [is_visible(problem, test) for test in (problem.tests or problem.assertions)[: len(outcomes)]]
     if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:

@@ -51,9 +51,9 @@ class Metrics:
             lines += [*_head(name, help, "gauge"), f"{_PREFIX}{name} {value:g}"]
         name = "request_seconds"
         lines += _head(name, "Wall time of requests.", "histogram")
-        for place, bound in enumerate((*_BUCKETS, float("inf"))):
+        for index, bound in enumerate((*_BUCKETS, float("inf"))):
             edge = "+Inf" if bound == float("inf") else f"{bound:g}"
-            lines.append(f'{_PREFIX}{name}_bucket{{le="{edge}"}} {sum(buckets[: place + 1])}')
+            lines.append(f'{_PREFIX}{name}_bucket{{le="{edge}"}} {sum(buckets[: index + 1])}')
         lines += [f"{_PREFIX}{name}_sum {seconds:.6f}", f"{_PREFIX}{name}_count {sum(buckets)}"]
         return "\n".join(lines) + "\n"
 

@@ -291,12 +291,12 @@ class Client:
             ModelFailed: the model failed.
         """
         jobs = [
-            EngineJob(prompt, n, sampling, facts[place] if facts else None, self.is_cancelled)
-            for place, prompt in enumerate(prompts)
+            EngineJob(prompt, n, sampling, facts[index] if facts else None, self.is_cancelled)
+            for index, prompt in enumerate(prompts)
         ]
         for job in jobs:
             self._engine.submit(job)
-        return [self._completions(place, job, on_token) for place, job in enumerate(jobs)]
+        return [self._completions(index, job, on_token) for index, job in enumerate(jobs)]
 
     def is_cancelled(self) -> bool:
         """Whether `cancel` was called."""
@@ -307,15 +307,15 @@ class Client:
         self._left.set()
         self._engine.wake()
 
-    def _completions(self, place: int, job: EngineJob, on_token: OnToken | None) -> list[Completion]:
-        found: dict[int, Completion] = {}
-        while len(found) < job.n:
+    def _completions(self, prompt: int, job: EngineJob, on_token: OnToken | None) -> list[Completion]:
+        completions: dict[int, Completion] = {}
+        while len(completions) < job.n:
             event = job.events.get()
             if isinstance(event, Exception):
                 raise event
             sample, progress = event
             if progress.text and on_token is not None:
-                on_token(place, sample, progress.text)
+                on_token(prompt, sample, progress.text)
             if progress.completion is not None:
-                found[sample] = progress.completion
-        return [found[sample] for sample in range(job.n)]
+                completions[sample] = progress.completion
+        return [completions[sample] for sample in range(job.n)]

@@ -82,9 +82,9 @@ class Guard:
         ):
             raise Fault(403, "requests of web pages from other origins are refused")
         if self._key is not None and scope["path"] not in _OPEN_PATHS:
-            scheme, _, given = _only(headers, "authorization").partition(" ")
+            scheme, _, credentials = _only(headers, "authorization").partition(" ")
             # Bytes: texts that are not ASCII would be an error.
-            is_right = hmac.compare_digest(given.strip().encode(), self._key.encode())
+            is_right = hmac.compare_digest(credentials.strip().encode(), self._key.encode())
             if scheme.lower() != "bearer" or not is_right:
                 raise Fault(
                     401, "missing or wrong key; send the header Authorization: Bearer KEY", code="invalid_api_key"

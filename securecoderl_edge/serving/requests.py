@@ -188,23 +188,23 @@ def _messages(body: Mapping[str, Any], is_chat_model: bool) -> tuple[tuple[Mappi
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", 'must be a list of objects with "role" and "content"')
-    found = [_message(message, f"messages[{place}]") for place, message in enumerate(messages)]
-    if found[-1]["role"] != "user" or not found[-1]["content"].strip():
+    checked = [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    if checked[-1]["role"] != "user" or not checked[-1]["content"].strip():
         raise invalid("messages", 'must end with a message of the role "user" that is not empty')
     if is_chat_model:
-        return tuple(found[:-1]), found[-1]["content"]
-    return (), "\n\n".join(message["content"] for message in found if message["content"].strip())
+        return tuple(checked[:-1]), checked[-1]["content"]
+    return (), "\n\n".join(message["content"] for message in checked if message["content"].strip())
 
 
-def _message(message: Any, place: str) -> dict[str, str]:
+def _message(message: Any, where: str) -> dict[str, str]:
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        raise invalid(place, f'needs a "role": {", ".join(_ROLES)}')
+        raise invalid(where, f'needs a "role": {", ".join(_ROLES)}')
     content = message.get("content")
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
         content = "".join(texts) if len(texts) == len(content) else None
     if not isinstance(content, str):
-        raise invalid(place, 'needs a "content" of text')
+        raise invalid(where, 'needs a "content" of text')
     role = message["role"]
     return {"role": "system" if role == "developer" else role, "content": content}
 
@@ -263,10 +263,10 @@ def _number(body: Mapping[str, Any], name: str, default: float) -> float:
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object. A proxy that checks requests may read the other one of two values with one key."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    record = dict(pairs)
+    if len(record) < len(pairs):
         raise ValueError("an object has the same key twice")
-    return found
+    return record
 
 
 def _refuse_constant(name: str) -> None:

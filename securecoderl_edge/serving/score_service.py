@@ -33,42 +33,42 @@ def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> lis
     items = body.get("items")
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_PROGRAMS:
         raise invalid("items", f"must be a list of 1 to {MAX_PROGRAMS} objects")
-    return [_item(item, f"items[{place}]", problems) for place, item in enumerate(items)]
+    return [_item(item, f"items[{index}]", problems) for index, item in enumerate(items)]
 
 
-def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Submission:
+def _item(item: Any, where: str, problems: Mapping[str, Problem]) -> Submission:
     if (
         not isinstance(item, dict)
         or set(item) - _KEYS
         or ("problem" in item) == ("problem_id" in item)
         or ("completion" in item) == ("program" in item)
     ):
-        raise invalid(place, 'must have "problem" or "problem_id", "completion" or "program", and nothing else')
-    problem = _problem(item, place, problems)
+        raise invalid(where, 'must have "problem" or "problem_id", "completion" or "program", and nothing else')
+    problem = _problem(item, where, problems)
     name = "completion" if "completion" in item else "program"
     if not isinstance(item[name], str):
-        raise invalid(f"{place}.{name}", "must be text")
+        raise invalid(f"{where}.{name}", "must be text")
     if name == "program":
         return Submission(problem, item[name], extract="raw")
     return Submission(problem, extract_program(item[name], PromptFacts.of(problem)), extract="auto")
 
 
-def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Problem:
+def _problem(item: Mapping[str, Any], where: str, problems: Mapping[str, Problem]) -> Problem:
     if "problem_id" in item:
         name = item["problem_id"]
         if not isinstance(name, str) or name not in problems:
-            raise invalid(f"{place}.problem_id", "is not one of --problems", code="unknown_problem")
+            raise invalid(f"{where}.problem_id", "is not one of --problems", code="unknown_problem")
         return problems[name]
     if any(isinstance(text, str) and len(text) > LONGEST_ASSERTION for text in _assertions(item["problem"])):
-        raise invalid(f"{place}.problem", f"must have assertions of at most {LONGEST_ASSERTION} characters each")
+        raise invalid(f"{where}.problem", f"must have assertions of at most {LONGEST_ASSERTION} characters each")
     try:
         problem = problem_from_record(item["problem"])
     except ProblemError as error:
-        raise invalid(f"{place}.problem", f"is malformed: {error}") from None
+        raise invalid(f"{where}.problem", f"is malformed: {error}") from None
     if len(problem.security_tests) > MAX_TESTS:
-        raise invalid(f"{place}.problem", f"must have at most {MAX_TESTS} security tests")
+        raise invalid(f"{where}.problem", f"must have at most {MAX_TESTS} security tests")
     if (problem.time_limit_s or 0) > MAX_SECONDS:
-        raise invalid(f"{place}.problem", f"must have a time_limit_s of at most {MAX_SECONDS:g}")
+        raise invalid(f"{where}.problem", f"must have a time_limit_s of at most {MAX_SECONDS:g}")
     return problem
 
 
@@ -127,7 +127,7 @@ class ScoreService:
         has_ended = threading.Event()
         scorer = self._scorer.until(has_ended.is_set)
         futures = [
-            scorer.score_async(each.problem, each.program, place, each.extract) for place, each in enumerate(batch)
+            scorer.score_async(each.problem, each.program, index, each.extract) for index, each in enumerate(batch)
         ]
         try:
             return [await asyncio.wrap_future(future) for future in futures]

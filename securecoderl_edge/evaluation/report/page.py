@@ -148,8 +148,8 @@ def _list(title: str, lines: list[str]) -> list[str]:
 
 
 def _readiness(history: RunHistory) -> list[str]:
-    found = history.readiness
-    return ["<h2>Readiness before RL</h2>", _table(found.facts().items())] if found else []
+    readiness = history.readiness
+    return ["<h2>Readiness before RL</h2>", _table(readiness.facts().items())] if readiness else []
 
 
 def _selected(history: RunHistory) -> str:
