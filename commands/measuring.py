@@ -11,7 +11,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, measure
 from securecoderl_edge.runtimes.opening import note_on
 from securecoderl_edge.sandbox.calibration import time_factor
-from securecoderl_edge.system.cluster import LOCAL, is_ray
+from securecoderl_edge.system.cluster import LOCAL
 from securecoderl_edge.system.machine import busy_share, cpu_count
 
 if TYPE_CHECKING:
@@ -95,12 +95,7 @@ def _measure(
         def report(now: EvaluationProgress) -> None:
             progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
 
-        if is_ray(engine):
-            from securecoderl_edge.evaluation.cluster_bench import measure_on_cluster
-
-            evaluation = measure_on_cluster(engine, spec, problems, config, out, report, factor)
-        else:
-            evaluation = measure(spec, problems, scorer, config, out, report, factor)
+        evaluation = measure(spec, problems, scorer, config, out, report, factor, engine)
     made = len(evaluation.rows) - evaluation.reused
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
     say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")

@@ -42,6 +42,7 @@ from securecoderl_edge.runtimes.spec import (
     resolve_model,
     with_distinct_labels,
 )
+from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:
@@ -265,23 +266,30 @@ def measure(
     out: Path | None = None,
     on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
     time_factor: float = 1.0,
+    engine: str = LOCAL,
 ) -> Evaluation:
     """Open one model, evaluate it, close it.
 
     Args:
         out: folder for the rows; existing rows of the same model with the same settings are reused.
         time_factor: that of ``scorer``.
+        engine: see `is_ray`. On a cluster, each node or GPU opens the model, and has a scorer of its own.
 
     Raises:
-        SceError: the model cannot be opened, or see `evaluate`.
+        SceError: the model cannot be opened, or see `evaluate` and `evaluate_on_cluster`.
     """
     settings = with_budgets(settings, [])
     placement = choose_placement(spec, settings.device, settings.gpu_layers)
-    with (
-        opened_log(out, spec, settings, placement, time_factor) as log,
-        opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel) as (runtime, format),
-    ):
-        evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress)
+    with opened_log(out, spec, settings, placement, time_factor) as log:
+        if is_ray(engine):
+            from securecoderl_edge.evaluation.cluster_bench import evaluate_on_cluster
+
+            there = replace(settings, device=placement.device)
+            evaluation = evaluate_on_cluster(engine, spec, problems, there, time_factor, log, on_progress)
+        else:
+            model = opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel)
+            with model as (runtime, format):
+                evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress)
     return replace(
         evaluation,
         label=spec.label,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, opened_log, with_budgets
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.runtimes.opening import opened, precision_of
-from securecoderl_edge.runtimes.placement import choose_placement
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.sandbox.levels import named_choice
@@ -27,25 +27,25 @@ from securecoderl_edge.system.cluster import Run, Work, map_on_cluster
 _Batch = tuple[int, Sequence[Problem]]  # with the position of its first problem
 
 
-def measure_on_cluster(
+def evaluate_on_cluster(
     engine: str,
     spec: ModelSpec,
     problems: Sequence[Problem],
     settings: BenchSettings,
-    out: Path | None = None,
-    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
-    time_factor: float = 1.0,
+    time_factor: float,
+    log: EvaluationLog | None,
+    on_progress: Callable[[EvaluationProgress], None],
 ) -> Evaluation:
-    """As `measure`, on an engine. This machine chooses device, precision, isolation and time limits for all nodes.
+    """As `evaluate`, on an engine. This machine chooses precision, isolation and time limits for all nodes.
+
+    Args:
+        settings: with budgets, and the device of this machine.
 
     Raises:
         UsageError, SceError: as `map_on_cluster`; or a node does not have the same model under the same path.
     """
-    settings = with_budgets(settings, [])
-    placement = choose_placement(spec, settings.device, settings.gpu_layers)
-    precision = precision_of(spec, settings.base_precision, placement.device)
-    settings = replace(settings, base_precision=precision or "auto")  # measured here, once for all nodes
-    theirs = replace(settings, shard=None, device=placement.device, sandbox=named_choice(settings.sandbox))
+    precision = precision_of(spec, settings.base_precision, settings.device)
+    theirs = replace(settings, base_precision=precision or "auto", shard=None, sandbox=named_choice(settings.sandbox))
     model = {name: getattr(spec, name) for name in ("label", "kind", "source", "adapter", "prompt_style")}
     paths = {name: _absolute(str(model[name])) for name in ("source", "adapter") if model[name] is not None}
     node: dict[str, Any] = {"spec": model | paths, "sha256": spec.content_hash()}
@@ -58,31 +58,20 @@ def measure_on_cluster(
             raise ValueError("rows of other problems")
         return answer["rows"], Usage(**answer["usage"]), str(answer["prompt_style"])
 
-    work = Work(model_of_node, node, _job, checked, per_gpu=placement.device != "cpu")
+    work = Work(model_of_node, node, _job, checked, per_gpu=settings.device != "cpu")
     batches = bench_batches(settings, problems)
+    collected = Collected(list(batches.values()), settings.samples, log, on_progress)
+    missing = [each for each in batches.items() if not collected.has_all(each[1])]
     usage, style = Usage(), ""
-    with opened_log(out, spec, settings, placement, time_factor) as log:
-        collected = Collected(list(batches.values()), settings.samples, log, on_progress)
-        missing = [each for each in batches.items() if not collected.has_all(each[1])]
-        # Without problems, a node still says how it would prompt the model.
-        for ((rows, spent, used),) in map_on_cluster(engine, work, missing or [(0, ())]):
-            if rows:
-                collected.add(rows)
-            usage, style = usage + spent, used
-            if log is not None:
-                log.add_usage(spent)
-        usage = log.usage() if log is not None else usage
-    return Evaluation(
-        spec.label,
-        collected.in_order(),
-        usage,
-        spec.file_bytes(),
-        style,
-        spec.bits_per_weight(),
-        log.folder if log is not None else None,
-        collected.reused,
-        placement.device,
-    )
+    # Without problems, a node still says how it would prompt the model.
+    for ((rows, spent, used),) in map_on_cluster(engine, work, missing or [(0, ())]):
+        if rows:
+            collected.add(rows)
+        usage, style = usage + spent, used
+        if log is not None:
+            log.add_usage(spent)
+    usage = log.usage() if log is not None else usage
+    return Evaluation(spec.label, collected.in_order(), usage, prompt_style=style, reused=collected.reused)
 
 
 @contextmanager
