@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 
 from securecoderl_edge.config import MAX_SEED, setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.drawing import truncated
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 
@@ -68,6 +67,8 @@ class Sampling:
         """What excludes tokens, see `models.sampling.Sampler`; None if nothing does."""
         if self.top_k == 0 and self.top_p == 1 and self.min_p == 0:
             return None
+        from securecoderl_edge.models.drawing import truncated  # loads NumPy, which no command does before it runs
+
         return partial(truncated, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
 
 
