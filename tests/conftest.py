@@ -149,7 +149,7 @@ def known_references(once: Once) -> Iterator[None]:
     """What a source says of the probes of an export is computed once for all exports of it in this test run, and here.
 
     The child that does it imports torch and transformers, which would be half of the time that tests of exports take.
-    It is asked on other devices, and for its words where the model cannot be run.
+    It is asked on a GPU, and for its words where the model cannot be run.
     """
     from securecoderl_edge.export.reference import write_reference
     from securecoderl_edge.export.verify import NEW_TOKENS, PROMPTS, reference_of
@@ -159,7 +159,9 @@ def known_references(once: Once) -> Iterator[None]:
         def make(folder: Path) -> None:
             folder.mkdir()
             with suppress(Exception):
-                if device == "cpu":
+                import torch
+
+                if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
                     write_reference(base, adapter, PROMPTS, NEW_TOKENS, folder)
                     return
             with reference_of(base, adapter, device, tell) as found:

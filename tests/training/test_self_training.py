@@ -268,10 +268,11 @@ def test_a_run_that_crashed_in_an_update_equals_an_uninterrupted_one_bit_for_bit
     updates: int,
     phases: tuple[str, ...],
     epoch_settings: Callable[..., TrainSettings],
+    once: Once,
     tmp_path: Path,
 ) -> None:
     config = epoch_settings(*ONE_OF_EACH, "checkpoint_every=2", "selection.every=9", phases=phases)
-    alone = train(config, tmp_path / "alone" / "run")
+    alone = Run(once(f"not-crashed-{'-'.join(phases)}", lambda folder: train(config, folder / "run")) / "run")
     real, calls = supervised.step_on, 0
 
     def crashing(*arguments: Any) -> dict[str, float]:
