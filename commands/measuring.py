@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import duration, say, track
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, measure
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches
+from securecoderl_edge.evaluation.measure import measure
 from securecoderl_edge.runtimes.opening import note_on
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.cluster import LOCAL

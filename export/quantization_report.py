@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from securecoderl_edge.evaluation.bench import BenchSettings, measure, with_budgets
+from securecoderl_edge.evaluation.bench import BenchSettings, with_budgets
 from securecoderl_edge.evaluation.evaluate import Evaluation
+from securecoderl_edge.evaluation.measure import measure
 from securecoderl_edge.evaluation.tables import Table, byte_cell, compare, interval_cell, to_markdown, verdict
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult

@@ -185,7 +185,8 @@ def bench(
         UsageError: an unknown model, problem set or setting.
         SceError: a model cannot be run.
     """
-    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure, with_budgets
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, with_budgets
+    from securecoderl_edge.evaluation.measure import measure
     from securecoderl_edge.runtimes.opening import check_runtime
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer

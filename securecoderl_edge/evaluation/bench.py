@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
@@ -16,11 +14,8 @@ from securecoderl_edge.evaluation.evaluate import (
     BATCH,
     Evaluation,
     EvaluationPlan,
-    EvaluationProgress,
     batches,
-    evaluate,
 )
-from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_record, summary_record
@@ -32,8 +27,7 @@ from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_probl
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runs import Budget
-from securecoderl_edge.runtimes.opening import RuntimeSettings, opened, precision_of
-from securecoderl_edge.runtimes.placement import Placement, choose_placement
+from securecoderl_edge.runtimes.opening import RuntimeSettings
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_TOKENS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,
@@ -42,11 +36,10 @@ from securecoderl_edge.runtimes.spec import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scoring.scorer import Scorer
+    pass
 
 
 @dataclass(frozen=True)
@@ -256,59 +249,3 @@ def _joined(budgets: Sequence[Budget], extract: str | None) -> Budget:
         None if None in prompts else max((each for each in prompts if each), default=None),
         next(iter(ways), None),
     )
-
-
-def measure(
-    spec: ModelSpec,
-    problems: Sequence[Problem],
-    scorer: Scorer,
-    settings: BenchSettings,
-    out: Path | None = None,
-    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
-    time_factor: float = 1.0,
-    engine: str = LOCAL,
-) -> Evaluation:
-    """Open one model, evaluate it, close it.
-
-    Args:
-        out: folder for the rows; existing rows of the same model with the same settings are reused.
-        time_factor: that of ``scorer``.
-        engine: see `is_ray`. On a cluster, each node or GPU opens the model, and has a scorer of its own.
-
-    Raises:
-        SceError: the model cannot be opened, or see `evaluate` and `evaluate_on_cluster`.
-    """
-    settings = with_budgets(settings, [])
-    placement = choose_placement(spec, settings.device, settings.gpu_layers)
-    with opened_log(out, spec, settings, placement, time_factor) as log:
-        if is_ray(engine):
-            from securecoderl_edge.evaluation.cluster_bench import evaluate_on_cluster
-
-            there = replace(settings, device=placement.device)
-            evaluation = evaluate_on_cluster(engine, spec, problems, there, time_factor, log, on_progress)
-        else:
-            model = opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel)
-            with model as (runtime, format):
-                evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress)
-    return replace(
-        evaluation,
-        label=spec.label,
-        file_bytes=spec.file_bytes(),
-        bits_per_weight=spec.bits_per_weight(),
-        log=log.folder if log is not None else None,
-        device=placement.device,
-    )
-
-
-def opened_log(
-    out: Path | None, spec: ModelSpec, settings: BenchSettings, placement: Placement, time_factor: float
-) -> AbstractContextManager[EvaluationLog | None]:
-    """The log of a model's rows under ``out``; None without a folder."""
-    if out is None:
-        return nullcontext()
-    # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards can be
-    # joined.
-    keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
-    keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
-    keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
-    return EvaluationLog.held(out, spec.label, keys)

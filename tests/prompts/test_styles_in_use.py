@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.bench import BenchSettings, measure
+from securecoderl_edge.evaluation.bench import BenchSettings
 from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
+from securecoderl_edge.evaluation.measure import measure
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems

@@ -22,7 +22,7 @@ from ray_cluster import Cluster, doubling, free_ports, two_nodes, wait_until
 from study_engine.cluster_seeds import await_lock
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.cluster_bench import model_of_node
+from securecoderl_edge.evaluation.measure import model_of_node
 from securecoderl_edge.problems.problem import with_few_tests
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems

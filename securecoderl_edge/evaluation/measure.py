@@ -1,33 +1,91 @@
-"""An evaluation on a Ray cluster: each node, or each GPU, opens the model and evaluates whole batches."""
+"""Open a model and evaluate it: on this machine, or on a Ray cluster, where each node or GPU does whole batches."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, with_budgets
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.runtimes.opening import opened, precision_of
+from securecoderl_edge.runtimes.placement import Placement, choose_placement
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.scoring.score import score_from_record
-from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.system.cluster import Run, Work, map_on_cluster
+from securecoderl_edge.system.cluster import LOCAL, Run, Work, is_ray, map_on_cluster
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scoring.scorer import Scorer
 
 _Batch = tuple[int, Sequence[Problem]]  # with the position of its first problem
 
 
-def evaluate_on_cluster(
+def measure(
+    spec: ModelSpec,
+    problems: Sequence[Problem],
+    scorer: Scorer,
+    settings: BenchSettings,
+    out: Path | None = None,
+    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
+    time_factor: float = 1.0,
+    engine: str = LOCAL,
+) -> Evaluation:
+    """Open one model, evaluate it, close it.
+
+    Args:
+        out: folder for the rows; existing rows of the same model with the same settings are reused.
+        time_factor: that of ``scorer``.
+        engine: see `is_ray`. On a cluster, each node or GPU opens the model, and has a scorer of its own.
+
+    Raises:
+        SceError: the model cannot be opened, or see `evaluate`.
+        UsageError, SceError: on a cluster, as `map_on_cluster`; or a node has another model under the same path.
+    """
+    settings = with_budgets(settings, [])
+    placement = choose_placement(spec, settings.device, settings.gpu_layers)
+    with opened_log(out, spec, settings, placement, time_factor) as log:
+        if is_ray(engine):
+            there = replace(settings, device=placement.device)
+            evaluation = _evaluate_on_cluster(engine, spec, problems, there, time_factor, log, on_progress)
+        else:
+            model = opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel)
+            with model as (runtime, format):
+                evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress)
+    return replace(
+        evaluation,
+        label=spec.label,
+        file_bytes=spec.file_bytes(),
+        bits_per_weight=spec.bits_per_weight(),
+        log=log.folder if log is not None else None,
+        device=placement.device,
+    )
+
+
+def opened_log(
+    out: Path | None, spec: ModelSpec, settings: BenchSettings, placement: Placement, time_factor: float
+) -> AbstractContextManager[EvaluationLog | None]:
+    """The log of a model's rows under ``out``; None without a folder."""
+    if out is None:
+        return nullcontext()
+    # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards can be
+    # joined.
+    keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
+    keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
+    keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
+    return EvaluationLog.held(out, spec.label, keys)
+
+
+def _evaluate_on_cluster(
     engine: str,
     spec: ModelSpec,
     problems: Sequence[Problem],
@@ -36,13 +94,10 @@ def evaluate_on_cluster(
     log: EvaluationLog | None,
     on_progress: Callable[[EvaluationProgress], None],
 ) -> Evaluation:
-    """As `evaluate`, on an engine. This machine chooses precision, isolation and time limits for all nodes.
+    """As `evaluate`. This machine chooses precision, isolation and time limits for all nodes.
 
     Args:
         settings: with budgets, and the device of this machine.
-
-    Raises:
-        UsageError, SceError: as `map_on_cluster`; or a node does not have the same model under the same path.
     """
     precision = precision_of(spec, settings.base_precision, settings.device)
     theirs = replace(settings, base_precision=precision or "auto", shard=None, sandbox=named_choice(settings.sandbox))
@@ -81,6 +136,8 @@ def model_of_node(node: dict[str, Any], cores: int) -> Iterator[Run]:
     Raises:
         SceError: the model is not that of the machine that asks, or cannot be opened.
     """
+    from securecoderl_edge.scoring.scorer import Scorer
+
     adapter = node["spec"]["adapter"]
     spec = ModelSpec(**node["spec"] | {"adapter": adapter and Path(adapter)})
     if spec.content_hash() != node["sha256"]:
