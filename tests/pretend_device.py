@@ -78,9 +78,12 @@ class Watch:
         self._vanishes_at = self.operations + operations
 
     def check_alive(self) -> None:
-        """Fail as CUDA does, if the device has vanished."""
+        """Fail as CUDA does, if the device has vanished.
+
+        Not in an operation that autograd calls by itself: some of its nodes end the process when Python raises there.
+        """
         self.operations += 1
-        if self.operations > self._vanishes_at:
+        if self.operations > self._vanishes_at and not _is_called_by_autograd():
             self.failures.append(_place())
             raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ...")
 
@@ -263,6 +266,10 @@ def _check(function: Any, args: Any, operands: list[torch.Tensor], made: Any) ->
 
 def _has_mask(indices: Any) -> bool:
     return any(isinstance(each, PretendTensor) and each.dtype in (torch.bool, torch.uint8) for each in indices)
+
+
+def _is_called_by_autograd() -> bool:
+    return torch._C._current_graph_task_id() != -1 and _place().endswith("Learner.backward")
 
 
 def _place() -> str:
