@@ -1,8 +1,14 @@
-"""Extraction of the program from a completion.
+"""Extraction of the program from a completion, by one grammar for all prompt styles.
 
-Removes everything around a program: the prompt that some runtimes repeat, fences, sentences before and after, complete
-or truncated special tokens of a chat format. Never repairs a program: one that breaks off in the middle of a statement
-stays so and does not parse, since a repair would overrate the model. A text that is a program is returned unchanged.
+    completion = [prompt] [role] [thought] answer [end of turn ...]
+    answer     = text between <answer>, <code>, [PYTHON] or [BEGIN] and their ends, or all of it
+    program    = the best block of `answer`, behind the blocks of helpers and imports before it
+    block      = fenced code, or the text outside of fences without the prose before and behind it
+
+The best block is whole and has what the problem needs, the function or a program that reads and prints; then a
+labelled one beats a bare one, and of equal ones the last counts, since models correct themselves (as LiveCodeBench has
+it). A body continues the given code. A program is never repaired: one that breaks off in the middle of a statement
+stays so and does not parse, since a repair would overrate the model.
 
 Nothing here compiles the text, because untrusted text can crash a parser. The text is scanned line by line, in time
 proportional to its length.
@@ -11,11 +17,24 @@ proportional to its length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
 from dataclasses import dataclass
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.prompts.blocks import Block, find_blocks
+from securecoderl_edge.prompts.source_lines import (
+    end_of_preamble,
+    first_line,
+    has_code,
+    is_prose,
+    is_set_off,
+    lexemes,
+    line_at,
+    looks_complete,
+    source_lines,
+    without_epilogue,
+)
 from securecoderl_edge.prompts.styles import (
     INSTRUCTION_HEADING,
     OURS,
@@ -29,28 +48,22 @@ from securecoderl_edge.prompts.thoughts import open_thought, without_thought
 
 EXTRACT_MODES = ("auto", "raw")
 
-# The first lookahead makes the rest match at once: without it a long line takes quadratic time.
-_FENCE = re.compile(
-    r"^(?P<indent>[ \t]*)(?P<mark>`{3,}(?!`)|~{3,}(?!~))(?=[^`\n]*$)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE
-)
-_PARTIAL_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
-# Special tokens that were decoded as text, the last one possibly truncated. Programs have them only in strings, within
-# lines.
-_TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>)"
+# Special tokens that were decoded as text, the last one possibly truncated.
+_TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>|<(?:end|start)_of_turn>|<eos>|<bos>|<pad>|\[/?INST\])"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
+_WITHIN_LINE = re.compile(r"<\|[\w▁]+\|>|<｜[\w▁]+｜>|<(?:end|start)_of_turn>|<eos>")
+_ROLE = re.compile(r"(?:assistant|model)\s*\n", re.IGNORECASE)
+_STYLES_WITH_SECTIONS = ("stdin", "paper")
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
 # A prompt in a built-in template, or its end: of another problem, or not repeated exactly.
 _PROMPT = re.compile(
     rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
     re.DOTALL,
 )
-
-# The parts of a language that decide where a statement begins: comments, strings, brackets, line ends.
-_COMMON_LEXEMES = r""" | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n"""
-_OWN_LEXEMES = {PYTHON.name: r"""\#[^\n]* | \'\'\' | \"\"\" """, C.name: r"//[^\n]* | /\*.*?(?:\*/|\Z)"}
-_LEXEMES = {name: re.compile(own + _COMMON_LEXEMES, re.DOTALL | re.VERBOSE) for name, own in _OWN_LEXEMES.items()}
-_REST_OF_STRING = {quotes: re.compile(rf"(?:\\.|[^\\])*?(?:{quotes}|\Z)", re.DOTALL) for quotes in (3 * "'", 3 * '"')}
+_TAGS = {"<answer>": "</answer>", "<code>": "</code>", "[PYTHON]": "[/PYTHON]", "[BEGIN]": "[DONE]"}
+_TAG = re.compile(rf"[ \t]*({'|'.join(map(re.escape, _TAGS))})")
+_CLOSING_TAG = re.compile(rf"^(?:{'|'.join(map(re.escape, _TAGS.values()))})|(?:</answer>|\[DONE\])\s*\Z", re.MULTILINE)
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
@@ -58,13 +71,13 @@ _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
 _NEXT_BLOCK = re.compile(r"```")  # in C, where neither indentation nor text between quotes tells more
 
-_ENDS_OF_C = (";", "{", "}", ",", "(", ")", "\\", "*/", "]", "=")
-_BULLET = re.compile(r"(?:\d+[.)]|[-*•])[ \t]+")
-_HEADING = re.compile(r"[A-Z][A-Za-z ]*:\s*\Z")
-_END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-# Words that may be next to a name in an expression.
-_OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
+_OPEN_STUB = re.compile(r"(?:from |import |@|(?:async )?def |class )")
+_READS = re.compile(r"\b(?:input\s*\(|stdin|open\s*\(\s*0|fileinput|read\s*\(|scanf|getchar|fgets|getline|fread)")
+_PRINTS = re.compile(r"\b(?:print|write|writelines|printf|puts|putchar|fputs|fwrite)\b")
+_HELPER = re.compile(
+    r"(?:from\s|import\s|@|(?:async\s+)?def\s|class\s|#|[A-Za-z_]\w*(?:\s*:[^=]+)?\s*=(?!=)|\"\"\"|''')"
+)
+_BINDS = re.compile(r"(?:(?:async\s+)?def|class)\s+(\w+)|([A-Za-z_]\w*)\s*(?::[^=]+)?=(?!=)")
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,7 @@ class PromptFacts:
         echoes: texts that models repeat before they answer.
         is_thinking: whether the prompt ends with the beginning of a thought.
         language: of the program, a name in `LANGUAGES`.
+        entry_point: the function that the problem needs; empty for a program that reads and prints.
     """
 
     style: str = OURS.style
@@ -86,14 +100,24 @@ class PromptFacts:
     echoes: tuple[str, ...] = ()
     is_thinking: bool = False
     language: str = PYTHON.name
+    entry_point: str = ""
 
     @classmethod
     def of(cls, problem: Problem, format: PromptFormat = OURS) -> PromptFacts:
         """The facts for a problem in this prompt format; renders the prompt, so it is called once for each problem."""
-        prompt = format.prompt(problem)
-        echoes = tuple(filter(None, (prompt.strip(), problem.statement.strip())))
-        is_thinking = bool(open_thought(prompt))
-        return cls(format.style, problem.kind, problem.starter_code.rstrip(), echoes, is_thinking, problem.language)
+        prompt, statement = format.prompt(problem), problem.statement.strip()
+        given_code = problem.starter_code.rstrip()
+        if not given_code and problem.language == PYTHON.name and _OPEN_STUB.match(statement):
+            given_code = statement  # a stub to complete
+        return cls(
+            format.style,
+            problem.kind,
+            given_code,
+            tuple(filter(None, (prompt.strip(), statement))),
+            bool(open_thought(prompt)),
+            problem.language,
+            problem.entry_point or "",
+        )
 
 
 def prompt_facts(problem: Problem, format: PromptFormat = OURS, extract: str = "auto") -> PromptFacts | None:
@@ -108,38 +132,23 @@ def prompt_facts(problem: Problem, format: PromptFormat = OURS, extract: str = "
 
 
 def extract_program(completion: str, facts: PromptFacts | None) -> str:
-    """The program in a completion; without ``facts`` all of it.
+    """The program in a completion, see above; without ``facts`` all of it.
 
-    Takes, in this order: the text after the repeated prompt and the model's thoughts; the text before a special token
-    or a heading of the built-in template; the first fenced block in the problem's language, up to the end of the text
-    if its fence is never closed; and, without fences, the text between the sentences before and after the program. A
-    completion of given code (style ``code``) is appended to that code and ends where something else begins.
+    A completion without any code is returned whole: an empty text is a program that runs clean, and one with other
+    text, or with a thought alone, must not count as one.
     """
     if facts is None:
         return completion
-    answer, _ = _answer_in(completion, facts)
-    if facts.style == "code":
-        if _is_whole_program(answer, facts):
-            program, _ = _program_in(answer, facts.language)
-            if not _has_code(program, facts.language):
-                return completion
-            # A fence, too, may contain only the body, which continues the given code.
-            is_body = facts.given_code and _first_line(program)[:1].isspace()
-            return f"{facts.given_code}\n{program}" if is_body else program
-        continued = answer[: _end_of_continuation(answer, facts)]
-        return f"{facts.given_code}\n{continued}" if facts.given_code else continued
-    program, _ = _program_in(answer, facts.language)
-    if _has_code(program, facts.language):
+    program = _program_in(_answer_in(completion, facts), facts)
+    if has_code(program, facts.language):
         return program
-    # An empty text is a program that runs clean; a completion with other text, or a thought, must not count as one.
     return f"<think>{completion}" if facts.is_thinking else completion
 
 
 def is_over(completion: str, facts: PromptFacts) -> bool:
     """Whether the program in a completion has ended: more text would not change the extracted program.
 
-    Considers whole lines only, and is False while the end is uncertain. A program without fences or headings ends with
-    its text.
+    Considers whole lines only, and is False while the end is uncertain: behind a block of code another may follow.
     """
     lines = completion[: completion.rfind("\n") + 1]
     start = lines.lstrip()
@@ -147,24 +156,223 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
         _SECTION.match(start) and not _PROMPT.match(start)
     ):
         return False  # a prompt is being repeated
-    answer, is_cut = _answer_in(lines, facts)
-    if facts.style == "code" and not _is_whole_program(answer, facts):
-        return is_cut or _end_of_continuation(answer, facts) is not None
-    program, is_certain = _program_in(answer, facts.language)
-    return (is_cut or is_certain) and _has_code(program, facts.language)
+    answer = _answer_in(lines, facts)
+    has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts) is not None
+    # An answer is cut if it does not grow with more text, even when that closes any block that may be open.
+    more = f"{lines}{'~' * 99}\n{'`' * 99}\nprint(input())\n"
+    is_cut = has_end or _answer_in(more, facts) == answer
+    return is_cut and has_code(_program_in(answer, facts), facts.language)
 
 
-def _has_code(program: str, language: str) -> bool:
-    """Whether there is a line that is neither blank nor a comment."""
-    comment = LANGUAGES[language].comment
-    return any(line.strip() and not line.lstrip().startswith(comment) for line in program.split("\n"))
+def _answer_in(completion: str, facts: PromptFacts) -> str:
+    """Strip repeated prompt, role, thoughts, what follows the end of the turn, and the marks of an answer."""
+    text = _without_echo(completion, facts)
+    text = text[found.end() :] if (found := _FIRST_TOKENS.match(text)) else text
+    text = text[found.end() :] if (found := _ROLE.match(text)) else text
+    text = without_thought(text, facts.is_thinking)
+    text = text[: _end_of_turn(text, facts.language)]
+    text = _tagged(text, facts.language)
+    return text[: _end_of_section(text, facts)]
 
 
-def _is_whole_program(answer: str, facts: PromptFacts) -> bool:
-    """Whether the model rewrote the given code from its start, as models that were trained to chat do."""
-    first = _first_line(answer)
-    is_begun_again = bool(facts.given_code and first and not first[0].isspace())
-    return is_begun_again or _FENCE.match(answer.lstrip("\n")) is not None
+def _without_echo(completion: str, facts: PromptFacts) -> str:
+    start = completion.lstrip("\ufeff \t\r\n")
+    for echo in facts.echoes:
+        rest = start[len(echo) :]
+        if start.startswith(echo) and not rest.split("\n", 1)[0].strip():
+            is_completed = facts.given_code and echo.endswith(facts.given_code) and first_line(rest)[:1].isspace()
+            return start[len(echo) - len(facts.given_code) :] if is_completed else rest.removeprefix("\n")
+    if (heading := _PROMPT.match(start)) is not None:
+        return start[heading.end() :]
+    return completion.removeprefix("\ufeff") if start == completion.lstrip() else start
+
+
+def _end_of_turn(text: str, language: str) -> int:
+    """The offset of the first special token at the end of a line, or anywhere outside of strings and comments."""
+    last = _LAST_TOKEN.search(text)
+    end = last.start() if last else len(text)
+    if (token := _WITHIN_LINE.search(text, 0, end)) is None:
+        return end
+    before = 0
+    for lexeme, after in lexemes(text, 0, language):
+        while token is not None and token.start() < after:
+            if before <= token.start() < after - len(lexeme):
+                return token.start()
+            token = _WITHIN_LINE.search(text, token.end(), end)
+        before = after
+        if token is None:
+            return end
+    return token.start() if token else end
+
+
+def _tagged(text: str, language: str) -> str:
+    """The last text with code between the marks of an answer; without marks all of it, up to a mark that ends one."""
+    if not any(tag in text for pair in _TAGS.items() for tag in pair):
+        return text
+    for line in reversed(list(source_lines(text, 0, language))):
+        if (opening := _TAG.match(text, line.start)) is not None:
+            inside = text[opening.end() :]
+            closing = inside.rfind(_TAGS[opening[1]])
+            inside = inside if closing < 0 else inside[:closing]
+            if has_code(inside, language):
+                return inside
+    end = _CLOSING_TAG.search(text)
+    return text[: end.start()] if end else text
+
+
+def _end_of_section(text: str, facts: PromptFacts) -> int:
+    """Where another section of the built-in templates begins, for the styles that have them; code stands before it."""
+    if facts.style not in _STYLES_WITH_SECTIONS:
+        return len(text)
+    sections = list(_SECTION.finditer(text))
+    if not sections:
+        return len(text)
+    code = _start_of_code(text, facts.language)
+    closed = [(block.start, block.end) for block in find_blocks(text, facts.language) if block.is_closed]
+    for section in sections:
+        start = section.start()
+        while closed and closed[0][1] <= start:
+            closed.pop(0)
+        if code < start and not (closed and closed[0][0] < start):
+            return start - 1
+    return len(text)
+
+
+def _start_of_code(text: str, language: str) -> int:
+    """The offset of the first line that is neither blank nor prose nor a comment."""
+    offset = 0
+    for line in text.split("\n"):
+        if line.strip() and not line.startswith("#") and not is_prose(line, language):
+            return offset
+        offset += len(line) + 1
+    return offset
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A piece of an answer that may be its program.
+
+    Attributes:
+        program: its text.
+        rank: 3 for a labelled block of the language, 2 for a bare one, 1 for text outside of blocks, 0 for another.
+        level: 2 if it has what the problem needs, 1 for a program that prints but does not read.
+        is_whole: whether it is not broken off.
+    """
+
+    program: str
+    rank: int
+    level: int
+    is_whole: bool
+
+
+def _program_in(answer: str, facts: PromptFacts) -> str:
+    """The best candidate of an answer with its helpers, behind the given code if it is a body."""
+    if _is_continued(answer, facts):
+        continued = answer[: _end_of_continuation(answer, facts)]
+        return f"{facts.given_code}\n{continued}" if facts.given_code else continued
+    candidates = _candidates(answer, facts)
+    if not candidates:
+        return ""
+    best = max(
+        range(len(candidates)),
+        key=lambda n: (
+            candidates[n].level * candidates[n].is_whole, candidates[n].rank, candidates[n].level,
+            candidates[n].is_whole, n,
+        ),
+    )  # fmt: skip
+    program = candidates[best].program
+    if first_line(program)[:1].isspace():
+        return _body_or_program(program, facts)
+    for helper in reversed(candidates[:best]):
+        if (
+            helper.rank >= 2
+            and helper.is_whole
+            and not _level(helper.program, facts)
+            and _is_used(helper.program, program, facts)
+        ):
+            program = helper.program.rstrip("\n") + "\n\n" + program
+    return program
+
+
+def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
+    language = facts.language
+    found, outside = [], 0
+    for block in find_blocks(answer, language):
+        found.append((answer[outside : block.start], 1))
+        program = block.program if block.is_closed else without_epilogue(block.program, language)
+        found.append((program, _rank(block, language)))
+        outside = block.end
+    found.append((answer[outside:], 1))
+    candidates = []
+    for text, rank in found:
+        program = without_epilogue(text[end_of_preamble(text, language) :], language) if rank == 1 else text
+        if has_code(program, language) and not (rank == 1 and is_prose(first_line(program), language)):
+            level = _level(textwrap.dedent(program), facts)
+            candidates.append(_Candidate(program, rank, level, looks_complete(textwrap.dedent(program), language)))
+    return candidates
+
+
+def _rank(block: Block, language: str) -> int:
+    if not block.label:
+        return 2
+    return 3 if block.label in LANGUAGES[language].labels else 0
+
+
+def _level(program: str, facts: PromptFacts) -> int:
+    """How much of what the problem needs a text has, see `_Candidate`."""
+    if facts.language == C.name:
+        return 2 * (re.search(rf"\b{re.escape(facts.entry_point or 'main')}\s*\([^;{{}}]*\)\s*{{", program) is not None)
+    if facts.entry_point:
+        name = re.escape(facts.entry_point)
+        defined = rf"[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"
+        bound = rf"{name}[ \t]*(?::[^=\n]+)?=(?!=)|from .*import .*\b{name}\b"
+        return 2 * (re.search(rf"^(?:{defined}|{bound})", program, re.MULTILINE) is not None)
+    return (1 + bool(_READS.search(program))) if _PRINTS.search(program) else 0
+
+
+def _is_used(helper: str, program: str, facts: PromptFacts) -> bool:
+    """Whether a block holds imports and definitions alone, and the program uses one of them that it does not have."""
+    if facts.language == C.name:
+        return "main" not in helper and "{" in helper
+    names: set[str] = set()
+    for line in source_lines(helper, 0, facts.language):
+        text = line_at(helper, line.start)
+        if not line.is_statement or not text.strip() or text[0].isspace():
+            continue
+        if not _HELPER.match(text) or (
+            facts.entry_point and re.search(rf"\b{re.escape(facts.entry_point)}\s*\(", text)
+        ):
+            return False
+        names |= _bound(text)
+    own = set().union(*(_bound(line) for line in program.split("\n")))
+    return any(name == "*" or (name not in own and re.search(rf"\b{re.escape(name)}\b", program)) for name in names)
+
+
+def _bound(line: str) -> set[str]:
+    """The names that an unindented line binds; ``*`` for all of a module."""
+    if line.startswith(("import ", "from ")):
+        return set(re.findall(r"(?:\bas\s+)?([\w*]+)(?=\s*(?:,|$|\)|#))", line.rpartition("import ")[2]))
+    found = _BINDS.match(line)
+    return {found[1] or found[2]} if found else set()
+
+
+def _body_or_program(program: str, facts: PromptFacts) -> str:
+    """An indented text: the body of the given code, or a program without the indentation of what stood around it."""
+    whole = textwrap.dedent(program)
+    if not facts.given_code or (facts.entry_point and _level(whole, facts) and not whole.startswith(("return", "if "))):
+        return whole
+    return f"{facts.given_code}\n{program[: _end_of_continuation(program, facts)]}"
+
+
+def _is_continued(answer: str, facts: PromptFacts) -> bool:
+    """Whether an answer in the style ``code`` continues the given code, and does not begin again from its start.
+
+    Models that were trained to chat write the whole program.
+    """
+    if facts.style != "code" or answer.lstrip().startswith(("```", "~~~")):
+        return False
+    first = first_line(answer)
+    return not (facts.given_code and first and not first[0].isspace())
 
 
 def _end_of_continuation(answer: str, facts: PromptFacts) -> int | None:
@@ -178,152 +386,12 @@ def _end_of_continuation(answer: str, facts: PromptFacts) -> int | None:
     if facts.language != PYTHON.name:
         stop = _NEXT_BLOCK
     begun = False
-    for place, is_statement in _lines(answer, 0, facts.language):
-        line = _line(answer, place)
-        is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line, facts.language)
-        if begun and (is_prose or (is_statement and stop.match(line))):
-            return place
-        begun = begun or bool(line.strip())
+    for line in source_lines(answer, 0, facts.language):
+        text = line_at(answer, line.start)
+        is_other = line.is_statement and (
+            stop.match(text) or (is_set_off(answer, line.start) and is_prose(text, facts.language))
+        )
+        if begun and is_other:
+            return line.start
+        begun = begun or bool(text.strip())
     return None
-
-
-def _first_line(text: str) -> str:
-    return next((line for line in text.split("\n") if line.strip()), "")
-
-
-def _answer_in(completion: str, facts: PromptFacts) -> tuple[str, bool]:
-    """Strip repeated prompt, thoughts, special tokens and further sections; also returns whether the end was cut."""
-    text, start = completion, completion.lstrip()
-    echo = next((each for each in facts.echoes if start.startswith(each)), None)
-    if echo is not None:
-        text = start[len(echo) :].removeprefix("\n")
-    elif (heading := _PROMPT.match(start)) is not None:
-        text = start[heading.end() :]
-    text = text[found.end() :] if (found := _FIRST_TOKENS.match(text)) else text
-    text = without_thought(text, facts.is_thinking)
-    whole = text
-    text = text[: end.start()] if (end := _LAST_TOKEN.search(text)) else text
-    end = _SECTION.search(text)
-    text = text[: max(end.start() - 1, 0)] if end else text
-    return text, len(text) < len(whole)
-
-
-def _program_in(text: str, language: str) -> tuple[str, bool]:
-    """The first fenced block, or the text between sentences; also returns whether more text cannot change it."""
-    start, epilogue = _end_of_sentences(text, language), _start_of_epilogue(text, language)
-    for place, is_statement in _lines(text, start, language):
-        if _FENCE.match(text, place):
-            fences = list(_FENCE.finditer(text, place))
-            is_certain = bool(fences[0]["label"]) or place == start
-            # After code a bare fence closes the block that the prompt had opened, unless its partner follows.
-            if not is_certain and len(fences) % 2:
-                return text[start:place], False
-            program, is_closed = _block(text, fences, LANGUAGES[language].labels)
-            return program, is_certain and is_closed
-        # A line of prose among statements is a fault of the program.
-        is_set_off = _is_set_off(text, place)
-        may_be_cut = is_statement and place > start and (place >= epilogue or is_set_off)
-        if may_be_cut and _is_sentence(_line(text, place), language):
-            # If only prose came before, the program may follow.
-            return text[start:place], is_set_off and not _is_sentence(_first_line(text[start:]), language)
-    return text[start:], False
-
-
-def _is_set_off(text: str, place: int) -> bool:
-    """Whether the line at ``place`` begins a paragraph or is a heading."""
-    is_paragraph = text.startswith("\n\n", place - 2) or text.startswith("\n\r\n", place - 3)
-    return is_paragraph or _HEADING.match(_line(text, place)) is not None
-
-
-def _start_of_epilogue(text: str, language: str) -> int:
-    """The offset of the trailing lines that are only prose."""
-    end = len(text)
-    while end > 0:
-        start = text.rfind("\n", 0, end - 1) + 1
-        line = text[start:end]
-        if line.strip() and not _is_sentence(line, language):
-            break
-        end = start
-    return end
-
-
-def _end_of_sentences(text: str, language: str) -> int:
-    """The offset of the first line that is neither prose nor blank; 0 if no prose precedes it, or nothing follows."""
-    start, is_after_prose = 0, False
-    while start < len(text):
-        line = _line(text, start)
-        if _is_sentence(line, language):
-            is_after_prose = True
-        elif line.strip():
-            return start if is_after_prose else 0
-        start += len(line) + 1
-    return 0
-
-
-def _block(text: str, fences: Sequence[re.Match[str]], labels: frozenset[str]) -> tuple[str, bool]:
-    """The body of the first block with one of these labels, else of the first; whether it is the former and closed."""
-    bodies: list[str] = []
-    opening: re.Match[str] | None = None
-    for fence in fences:
-        if opening is None:
-            opening = fence
-        elif fence["mark"].startswith(opening["mark"]) and not fence["label"]:
-            bodies.append(_body(text[opening.end() + 1 : fence.start()], opening))
-            if opening["label"].lower() in labels:
-                return bodies[-1], True
-            opening = None
-    if opening is not None and (not bodies or opening["label"].lower() in labels):
-        return _body(_PARTIAL_FENCE.sub("\n", text[opening.end() + 1 :]), opening), False
-    return bodies[0], False
-
-
-def _body(text: str, opening: re.Match[str]) -> str:
-    """The lines of a block without the indentation of its fence."""
-    indent = opening["indent"]
-    return "\n".join(line.removeprefix(indent) for line in text.split("\n")) if indent else text
-
-
-def _line(text: str, place: int) -> str:
-    end = text.find("\n", place)
-    return text[place:] if end < 0 else text[place:end]
-
-
-def _lines(text: str, start: int, language: str) -> Iterator[tuple[int, bool]]:
-    """The offset of each line from ``start`` that begins outside of strings, and whether a statement can start."""
-    yield start, True
-    depth, place, lexemes = 0, start, _LEXEMES[language]
-    while (lexeme := lexemes.search(text, place)) is not None:
-        token, place = lexeme.group(), lexeme.end()
-        if token in _REST_OF_STRING:
-            rest = _REST_OF_STRING[token].match(text, place)
-            place = rest.end() if rest else len(text)
-        elif token in "([{":
-            depth += 1
-        elif token in ")]}":
-            depth = max(0, depth - 1)
-        elif token[0] in "\\\n":
-            yield place, depth == 0 and token == "\n"
-
-
-def _is_sentence(line: str, language: str) -> bool:
-    """Whether a line is English and cannot be a statement: it has two adjacent words that are not operators.
-
-    In C a type may stand before a name, so there a line that ends like a statement or a declaration is none.
-    Only lines that begin like sentences, headings or list items count: a mistyped statement stays in its program.
-    """
-    text = line.rstrip()
-    if language == C.name and text.endswith(_ENDS_OF_C):
-        return False
-    bullet = _BULLET.match(text)
-    if bullet is not None:
-        text = text[bullet.end() :]
-    elif not text[:1].isupper():
-        return False
-    if _HEADING.match(text):
-        return True
-    words = _END_OF_WORDS.split(text, maxsplit=1)[0].split()
-    if words and words[0].endswith("!"):
-        return True
-    names = [_WORD.match(word) is not None and word.rstrip(",.!?;") not in _OPERATORS for word in words]
-    ends_clause = [word.endswith((",", ";")) for word in words]
-    return any(a and b and not c for a, b, c in zip(names, names[1:], ends_clause, strict=False))

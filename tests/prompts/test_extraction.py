@@ -29,7 +29,7 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
         ("```\nprint(1)\n```", "print(1)\n"),
         ("~~~py\nprint(1)\n~~~\n", "print(1)\n"),
         ("Here it is:\n\n```python\nprint(1)\n```\nIt prints 1.\n", "print(1)\n"),
-        ("```python\nprint(1)\n```\n```python\nprint(2)\n```\n", "print(1)\n"),
+        ("```python\nprint(1)\n```\n```python\nprint(2)\n```\n", "print(2)\n"),
         ("Install it:\n```bash\npip install x\n```\nThen:\n```python\nprint(1)\n```\n", "print(1)\n"),
         ("```text\nno\n```\n", "no\n"),
         ("- First:\n\n  ```python\n  if 1:\n      print(1)\n  ```\n", "if 1:\n    print(1)\n"),
@@ -60,10 +60,10 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
         # our own template, special tokens, thoughts
         ("print(1)\n### Problem\nAnother.\n", "print(1)"),
         ("print(1)\n### Solution\nprint(2)\n", "print(1)"),
-        ("```python\nprint(1)\n### Problem\n```\n", "print(1)"),
+        ("```python\nprint(1)\n### Problem\n```\n", "print(1)\n### Problem\n"),
         ("x = '''### Problem'''\n", "x = '''### Problem'''\n"),
         ("<|assistant|>\nprint(1)<|im_end|>\n<|user|>\nThanks", "\nprint(1)"),
-        ("<s> print('</s>')\n</s>", " print('</s>')\n"),
+        ("<s> print('</s>')\n</s>", "print('</s>')\n"),
         ("<think>\nprint(0)\n</think>\nprint(1)\n", "\nprint(1)\n"),
         # nothing that could pass for an empty program, which runs clean
         ("<think>\nprint(0)\n", "<think>\nprint(0)\n"),

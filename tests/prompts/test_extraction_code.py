@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from textwrap import dedent
 
 import pytest
 from asked import BEGUN, BODY, CALL, CODE, GIVEN, STDIN
@@ -48,7 +49,7 @@ def test_a_whole_program_stands_for_itself(fence: str) -> None:
 
 def test_a_body_alone_in_a_fence_goes_on_where_the_given_code_ends() -> None:
     assert extract_program(f"```python\n{BODY}```\n", PromptFacts.of(BEGUN, CODE)) == f"{GIVEN}\n{BODY}"
-    assert extract_program(f"```python\n{BODY}```\n", PromptFacts.of(CALL, CODE)) == BODY
+    assert extract_program(f"```python\n{BODY}```\n", PromptFacts.of(CALL, CODE)) == dedent(BODY)
 
 
 def test_a_paragraph_of_prose_ends_a_program_of_its_own() -> None:

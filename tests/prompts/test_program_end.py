@@ -45,14 +45,9 @@ def test_what_follows_the_end_changes_nothing(
     [
         (STDIN, OURS, "print(int(input()) * 2)\n\n### Problem\n"),
         (STDIN, PAPER, "print(int(input()) * 2)\n### Instruction:\n"),
-        (STDIN, CHAT, "Here is the program:\n\n```python\nprint(int(input()) * 2)\n```\n"),
-        (STDIN, OURS, "```\nprint(1)\n```\n"),
-        (STDIN, OURS, "print(1)\n\nThis doubles the number.\n"),
-        (STDIN, OURS, "```python\nprint(int(input()) * 2)\n```\n"),
         (STDIN, CODE, 'print(int(input()) * 2)\n\n"""\n'),
         (CALL, CODE, "def double(numbers):\n    return [2 * n for n in numbers]\n\nassert double([1]) == [2]\n"),
         (BEGUN, CODE, f"{BODY}\n\ndef other(x):\n"),
-        (BEGUN, CODE, "```python\ndef double(numbers):\n    return []\n```\n"),
     ],
 )
 def test_the_end_is_seen_with_the_line_that_is_no_longer_part_of_it(

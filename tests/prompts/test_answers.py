@@ -1,0 +1,166 @@
+"""Answers as models write them: each has the program that a reader would take out of it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
+from securecoderl_edge.prompts.styles import PromptFormat
+
+ADD = "def add(a, b):\n    return a + b\n"
+CALL = Problem("add", "Add two numbers.", kind="call", entry_point="add", assertions=("assert add(1, 2) == 3",))
+STUB = 'def add(a, b):\n    """Add two numbers."""'
+STUBBED = replace(CALL, statement=STUB)
+GIVEN = replace(CALL, starter_code=f"import math\n\n\n{STUB}\n")
+DOUBLE = "n = int(input())\nprint(2 * n)\n"
+STDIN = Problem("double", "Double a number.", tests=(Test("2", "4"),))
+DOCUMENTED = 'def add(a, b):\n    """Add.\n\n    ```python\n    add(1, 2)\n    ```\n    """\n    return a + b\n'
+
+
+def fenced(program: str, label: str = "python") -> str:
+    return f"```{label}\n{program}```\n"
+
+
+ANSWERS: dict[str, tuple[Problem, str, str]] = {
+    # labels
+    "labelled after bare": (CALL, f"Example:\n{fenced('3' + chr(10), '')}Code:\n{fenced(ADD)}", ADD),
+    "labelled before bare": (CALL, f"{fenced(ADD)}Output:\n{fenced('3' + chr(10), '')}", ADD),
+    "input and output in bare blocks": (STDIN, f"{fenced('2' + chr(10), '')}gives\n{fenced('4' + chr(10), '')}{fenced(DOUBLE)}", DOUBLE),
+    "other language first": (CALL, f"{fenced('pip install x' + chr(10), 'bash')}{fenced(ADD)}", ADD),
+    "other language last": (CALL, f"{fenced(ADD)}{fenced('function add(a, b) {}' + chr(10), 'js')}", ADD),
+    "label in capitals": (CALL, fenced(ADD, "Python"), ADD),
+    "label with attributes": (CALL, fenced(ADD, 'python title="add.py"'), ADD),
+    "label in braces": (CALL, fenced(ADD, "{.python}"), ADD),
+    "label with a file": (CALL, fenced(ADD, "python:add.py"), ADD),
+    "tildes": (CALL, f"~~~python\n{ADD}~~~\n", ADD),
+    "four backticks": (CALL, f"````python\n{ADD}````\n", ADD),
+    "bare code that defines it, output labelled": (CALL, f"{fenced(ADD, '')}{fenced('3' + chr(10), 'output')}", ADD),
+    # several blocks
+    "usage first": (CALL, f"Use it so:\n{fenced('print(add(1, 2))' + chr(10))}Here it is:\n{fenced(ADD)}", ADD),
+    "usage last": (CALL, f"{fenced(ADD)}Use it so:\n{fenced('print(add(1, 2))' + chr(10))}", ADD),
+    "corrected": (CALL, f"{fenced(ADD.replace('+', '-'))}That is wrong.\n{fenced(ADD)}", ADD),
+    "corrected program": (STDIN, f"{fenced(DOUBLE.replace('2', '3'))}No, twice:\n{fenced(DOUBLE)}", DOUBLE),
+    "draft that breaks off": (CALL, f"{fenced('def add(a, b' + chr(10))}{fenced(ADD)}", ADD),
+    "second version breaks off": (CALL, f"{fenced(ADD)}Or shorter:\n```python\ndef add(a, b):\n    return sum((a,", ADD),
+    "second version without a colon": (CALL, f"{fenced(ADD)}Or:\n{fenced('def add(a, b)' + chr(10) + '    return a' + chr(10))}", ADD),
+    "usage program after the program": (STDIN, f"{fenced(DOUBLE)}Try:\n{fenced('print(2 * 4)' + chr(10))}", DOUBLE),
+    "helper first": (CALL, f"{fenced('def plus(a, b):' + chr(10) + '    return a + b' + chr(10))}Then:\n{fenced('def add(a, b):' + chr(10) + '    return plus(a, b)' + chr(10))}",
+                     "def plus(a, b):\n    return a + b\n\ndef add(a, b):\n    return plus(a, b)\n"),
+    "imports first": (STDIN, f"{fenced('import sys' + chr(10))}{fenced('print(2 * int(sys.stdin.read()))' + chr(10))}",
+                      "import sys\n\nprint(2 * int(sys.stdin.read()))\n"),
+    "imports from first": (STDIN, f"{fenced('from sys import stdin' + chr(10))}{fenced('print(2 * int(stdin.read()))' + chr(10))}",
+                           "from sys import stdin\n\nprint(2 * int(stdin.read()))\n"),
+    "constant first": (STDIN, f"{fenced('FACTOR = 2' + chr(10))}{fenced('print(FACTOR * int(input()))' + chr(10))}",
+                       "FACTOR = 2\n\nprint(FACTOR * int(input()))\n"),
+    "helper that is repeated": (CALL, f"{fenced('import math' + chr(10))}{fenced('import math' + chr(10) + ADD)}", f"import math\n{ADD}"),
+    "helper that is not used": (CALL, f"{fenced('import math' + chr(10))}{fenced(ADD)}", ADD),
+    "method of a class": (CALL, f"{fenced('print(1)' + chr(10))}{fenced('class Solution:' + chr(10) + '    def add(self, a, b):' + chr(10) + '        return a + b' + chr(10))}",
+                          "class Solution:\n    def add(self, a, b):\n        return a + b\n"),
+    "lambda": (CALL, f"{fenced('add(1, 2)' + chr(10))}{fenced('add = lambda a, b: a + b' + chr(10))}", "add = lambda a, b: a + b\n"),
+    "async": (CALL, f"{fenced('1' + chr(10))}{fenced('async def add(a, b):' + chr(10) + '    return a + b' + chr(10))}", "async def add(a, b):\n    return a + b\n"),
+    "program outside, output in a block": (CALL, f"{ADD}\nOutput:\n{fenced('3' + chr(10), '')}", ADD),
+    # fences in strings, on lines with text, unclosed
+    "fence in a docstring": (CALL, f"{fenced(DOCUMENTED)}It adds.\n", DOCUMENTED),
+    "fence in a docstring, bare": (CALL, fenced(DOCUMENTED, ""), DOCUMENTED),
+    "fence in a docstring, unclosed": (CALL, f"```python\n{DOCUMENTED}", DOCUMENTED),
+    "fence in a comment": (CALL, fenced(f"# ```python\n{ADD}"), f"# ```python\n{ADD}"),
+    "fence in a string": (STDIN, fenced('print("```")\n'), 'print("```")\n'),
+    "docstring never closed": (CALL, '```python\ndef add(a, b):\n    """Add.\n    return a + b\n```\nText.\n', 'def add(a, b):\n    """Add.\n    return a + b\n'),
+    "fence behind text": (CALL, f"Answer: ```python\n{ADD}```", ADD),
+    "fence behind a sentence": (CALL, f"Here is the code ```py\n{ADD}```\nDone.", ADD),
+    "text behind the end": (CALL, f"```python\n{ADD}```This adds.\n", ADD),
+    "text behind the end with blank": (CALL, f"```python\n{ADD}``` Hope this helps!\n", ADD),
+    "end behind the last line": (CALL, f"```python\n{ADD.rstrip()}```\nDone.", ADD.rstrip()),
+    "only an end behind the last line": (CALL, f"{ADD.rstrip()}```\nDone.", ADD.rstrip()),
+    "one line": (STDIN, "```python print(2 * int(input()))```", "print(2 * int(input()))"),
+    "one line, bare": (STDIN, "Use ```print(2 * int(input()))```.", "print(2 * int(input()))"),
+    "code behind the fence": (CALL, "```def add(a, b):\n    return a + b\n```", ADD),
+    "unclosed": (CALL, f"Sure!\n```python\n{ADD}", ADD),
+    "unclosed before prose": (CALL, f"```python\n{ADD}\nThis function adds two numbers.\nIt is fast.\n", f"{ADD}\n"),
+    "unclosed before another": (CALL, f"```python\nimport os\n\n```python\n{ADD}```\n", ADD),
+    "indented": (CALL, "1. Code:\n\n   ```python\n   def add(a, b):\n       return a + b\n   ```\n", ADD),
+    "in an item of a list": (CALL, f"- ```python\n{ADD}```\n", ADD),
+    "indented without a fence": (CALL, "The code:\n\n    def add(a, b):\n        return a + b\n", ADD),
+    "all indented in a fence": (CALL, "```python\n    def add(a, b):\n        return a + b\n```\n", ADD),
+    "carriage returns": (CALL, f"Code:\r\n```python\r\n{ADD}```\r\n", ADD),
+    # marks of bytes, roles, turns, thoughts, tags
+    "byte-order mark before a fence": (CALL, f"\ufeff{fenced(ADD)}", ADD),
+    "byte-order mark before code": (CALL, f"\ufeff{ADD}", ADD),
+    "role": (CALL, f"assistant\n{fenced(ADD)}", ADD),
+    "role before code": (CALL, f"assistant\n{ADD}", ADD),
+    **{
+        f"turn {token}": (CALL, f"{ADD}{token}{more}", ADD)
+        for token in ("<end_of_turn>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<eos>", "</s>", "<｜end▁of▁sentence｜>", "<|EOT|>", "<|end_of_text|>")
+        for more in ("", "\n", "\n<|im_start|>user\nThanks")
+    },
+    **{
+        f"turn {token} within a line": (CALL, f"{ADD.rstrip()}{token}Question: add?\ndef add(a):\n    pass\n", ADD.rstrip())
+        for token in ("<end_of_turn>", "<|endoftext|>", "<|im_end|>", "<eos>")
+    },
+    "token in a string": (STDIN, 'print("a<|endoftext|>b")\n', 'print("a<|endoftext|>b")\n'),
+    "thought with a draft": (CALL, f"<think>\n{fenced('def add(a): pass' + chr(10))}</think>\n{fenced(ADD)}", ADD),
+    "thought, then tags": (CALL, f"<think>Add.</think>\n<answer>\n{ADD}</answer>", f"\n{ADD}"),
+    "thought, then tags with a fence": (CALL, f"<think>Add.</think><answer>{chr(10)}{fenced(ADD)}</answer>", ADD),
+    "tags on the line": (CALL, f"<answer>{ADD.rstrip()}</answer>", ADD.rstrip()),
+    "tag never closed": (CALL, f"<answer>\n{ADD}", f"\n{ADD}"),
+    "code tags": (CALL, f"Here:\n<code>\n{ADD}</code>\nDone.\n", f"\n{ADD}"),
+    "answer and code tags": (CALL, f"<answer>\n<code>\n{ADD}</code>\n</answer>\n", f"\n{ADD}"),
+    "Code Llama's tags": (CALL, f"[PYTHON]\n{ADD}[/PYTHON]\n[TESTS]\nassert 1\n[/TESTS]\n", f"\n{ADD}"),
+    "MBPP's tags": (CALL, f"[BEGIN]\n{ADD}[DONE]\nYou are an expert", f"\n{ADD}"),
+    "MBPP's last tag": (CALL, f"{ADD}[DONE]\nYou are an expert", ADD),
+    "tags in a string": (STDIN, 'print("""\n<code>\n""")\n', 'print("""\n<code>\n""")\n'),
+    # prose
+    **{
+        f"before: {prose[:24]}": (CALL, f"{prose}\n\n{ADD}", ADD)
+        for prose in (
+            "Sure, here is the function:", "Solution:", "**Solution:**", "here is the solution to your problem:",
+            "当然，这是代码：", "下面是 Python 代码：", "以下のコードです。", "다음은 코드입니다.", "Вот решение:", "Решение:",
+            "Voici la fonction :", "¡Claro! Aquí está el código:", "Hier ist die Lösung:", "> Here is a quote", "---",
+            "1. Read both numbers.\n2. Add them.", "- Read both numbers.\n- Add them.", "*Here is the code:*",
+        )
+    },
+    **{
+        f"behind: {prose[:24]}": (CALL, f"{ADD}\n{prose}\n", f"{ADD}\n")
+        for prose in (
+            "This function adds two numbers.", "Note: works for floats, too.", "this function adds two numbers.",
+            "这个函数返回两个数的和。", "**Explanation:** adds.", "**Explanation**", "Explanation:\n- a is added to b",
+            "The function `add` returns `a + b`.", "You can call it like this: add(1, 2)", "Hope this helps!",
+            "Cette fonction additionne deux nombres.", "---\nNote that it is short.", "Time complexity: O(1)",
+        )
+    },
+    "heading in the middle": (CALL, f"We add.\n\n### Solution\n{fenced(ADD)}", ADD),
+    "heading before bare code": (CALL, f"We add them up.\n\n### Solution\n\n{ADD}", f"### Solution\n\n{ADD}"),
+    "headings with other words": (CALL, f"### Approach\nWe add.\n### Code\n{fenced(ADD)}### Complexity\nO(1)\n", ADD),
+    # stubs and bodies
+    "stub completed": (STUBBED, f"{STUB}\n    return a + b\n", f"{STUB}\n    return a + b\n"),
+    "signature completed": (replace(CALL, statement="def add(a, b):"), ADD, ADD),
+    "body of a stub": (STUBBED, "    return a + b\n", f"{STUB}\n    return a + b\n"),
+    "body": (GIVEN, "    return a + b\n", f"import math\n\n\n{STUB}\n    return a + b\n"),
+    "body and more": (GIVEN, "    return a + b\n\n\ndef other():\n    pass\n", f"import math\n\n\n{STUB}\n    return a + b\n\n\n"),
+    "body in a fence": (GIVEN, "```python\n    return a + b\n```\n", f"import math\n\n\n{STUB}\n    return a + b\n"),
+    "whole program for given code": (GIVEN, fenced(ADD), ADD),
+    "given code repeated": (GIVEN, f"import math\n\n\n{STUB}\n    return a + b\n", f"import math\n\n\n{STUB}\n    return a + b\n"),
+    "statement repeated on a line of code": (replace(STDIN, statement="n"), DOUBLE, DOUBLE),
+    "statement repeated": (STDIN, f"Double a number.\n\n{DOUBLE}", f"\n{DOUBLE}"),
+    # none of these
+    "no code": (CALL, "I cannot do that.", "I cannot do that."),
+    "a program as it is": (STDIN, DOUBLE, DOUBLE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("style", ["stdin", "paper"])
+def test_the_program_of_an_answer_is_found(name: str, style: str) -> None:
+    problem, completion, program = ANSWERS[name]
+    found = extract_program(completion, PromptFacts.of(problem, PromptFormat(style)))
+    assert found.replace("\r", "").strip("\n") == program.strip("\n")
+
+
+def test_the_programs_of_the_table_are_programs() -> None:
+    broken = {"docstring never closed", "no code"}
+    for name in ANSWERS.keys() - broken:
+        ast.parse(ANSWERS[name][2])
