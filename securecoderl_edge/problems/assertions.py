@@ -6,7 +6,7 @@ its value as text; the expected value stays outside, so a program cannot look it
     assert EXPRESSION == CONSTANT      either way round; also `!=`; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT
     assert CONSTANT in EXPRESSION, assert EXPRESSION in CONSTANT       also not in
-    assert EXPRESSION, assert not EXPRESSION
+    assert CALL, assert not CALL
     assert raises(EXPRESSION, ERROR)   it raises ERROR or a subclass, by name; or one of a tuple (ERROR, ...)
     assert each_agrees(EXPRESSION, LIST, TOLERANCE)    the values of a list, as EvalPlus compares them (`_agrees`); a
                                                        second LIST at the end has values that are accepted as well
@@ -17,17 +17,20 @@ Any other assertion runs in the sandbox as a whole.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from securecoderl_edge.languages.python_source import UNREADABLE, expected_errors, parse
 from securecoderl_edge.problems.problem import Problem
 
-Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "among"]
+Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "among", "true"]
 Prelude = Literal["typing", "contest"]
 
 _FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
+_LONGEST_RANGE = 1 << 20
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
@@ -40,7 +43,7 @@ class Assertion:
         setup: statements before it, such as the imports that it needs.
         prelude: names defined for the program beforehand: those of ``typing``, or all that APPS solutions expect.
         comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the
-            sandbox.
+            sandbox. For ``true`` the value is whether the result is None, and whether it is false.
         tolerance: for ``near``, the greatest difference (itself excluded); for ``each``, the absolute tolerance.
         also: for ``each``, a second list of accepted values.
         expected: for ``raises``, the names of the accepted exceptions.
@@ -72,7 +75,32 @@ def security_assertions_of(problem: Problem) -> list[Assertion]:
 
 def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
     from_apps = "apps" in problem.source.lower()
-    return [translate(text, problem.entry_point or "", from_apps) for text in texts]
+    imports = _imports_of(problem.starter_code)
+    return [_with_imports(translate(text, problem.entry_point or "", from_apps), imports) for text in texts]
+
+
+@lru_cache(maxsize=64)
+def _imports_of(code: str) -> dict[str, str]:
+    """The unindented import statements of a program by the names that they bind."""
+    found = {}
+    for statement in re.findall(r"^(?:import|from)[ \t].*", code, re.MULTILINE):
+        try:
+            tree = parse(statement)
+        except UNREADABLE:
+            continue
+        for node in tree.body if tree else []:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+                found.update(dict.fromkeys(names, statement))
+    return found
+
+
+def _with_imports(assertion: Assertion, imports: dict[str, str]) -> Assertion:
+    """The assertion with the imports of the given code that it uses: the program may have left them out."""
+    text = f"{assertion.setup}\n{assertion.expression}"
+    used = [name for name in imports if re.search(rf"\b{re.escape(name)}\b", text)]
+    guarded = [f"try:\n    {name}\nexcept NameError:\n    {imports[name]}\n" for name in used]
+    return replace(assertion, setup="".join(guarded) + assertion.setup) if used else assertion
 
 
 def translate(assertion: str, entry_point: str = "", from_apps: bool = False) -> Assertion:
@@ -109,16 +137,21 @@ def _compared(test: ast.expr) -> Assertion | None:
             return _outside(expression, "each", expected, tolerance=tolerance, also=also)
         case ast.Call(args=[expression, _]) if names := expected_errors(test):
             return _outside(expression, "raises", names)
-        # `not` and no call of ``bool``, which a program can replace.
         case ast.Call():
-            return _outside(ast.UnaryOp(ast.Not(), test), "equal", False)
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Call()):
-            return _outside(test, "equal", True)
+            return _true(test, True)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call):
+            return _true(call, False)
         case ast.Compare(left=left, ops=[ast.Lt()], comparators=[bound]):
             return _near(left, bound)
         case ast.Compare(left=left, ops=[operator], comparators=[right]):
             return _with_constant(left, operator, right)
     return None
+
+
+def _true(call: ast.Call, expected: bool) -> Assertion:
+    # `not` and no call of ``bool``, which a program can replace.
+    expression = f"(lambda value: (value is None, not value))({ast.unparse(call)})"
+    return Assertion(expression, comparison="true", expected=expected)
 
 
 def _outside(expression: ast.expr, comparison: Comparison, expected: Any, **others: Any) -> Assertion:
@@ -191,8 +224,12 @@ def _compares(value: Any, assertion: Assertion) -> bool:
             return bool(abs(value - expected) < assertion.tolerance)
         case "raises":
             return False
+        case "true":
+            return (not value[1]) is expected
         case "contains":
-            return expected in value
+            # Python looks at each number of a range for one that is no integer.
+            is_long = isinstance(value, range) and not isinstance(expected, int) and len(value) > _LONGEST_RANGE
+            return not is_long and expected in value
         case "among":
             return value in expected
         case "each":

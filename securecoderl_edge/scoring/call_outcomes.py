@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Callable
+from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE
 from securecoderl_edge.problems.assertions import Assertion, holds
@@ -12,7 +15,7 @@ from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
 _LONGEST_FACTOR = 8
 _LONGEST_EXTRA = 4096
-_LONGEST_SEARCHED = 1 << 16
+_LONGEST_SEARCHED = 1 << 17
 
 
 def call_of(assertion: Assertion) -> FunctionCall:
@@ -39,7 +42,7 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
         return Outcome("crash", False, False)
     if _text_holds(execution.value, assertion):
         return Outcome("pass", True, True)
-    silent = execution.value == "None"
+    silent = execution.value == "None" or (assertion.comparison == "true" and execution.value.startswith("(True"))
     return Outcome("silent" if silent else "wrong", not silent, False)
 
 
@@ -49,7 +52,50 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
     try:
         most = _LONGEST_EXTRA + _LONGEST_FACTOR * len(literal(assertion.expected))
         if len(text) > (_LONGEST_SEARCHED if assertion.comparison == "contains" else most):
-            return False
-        return holds(ast.literal_eval(text), assertion)
+            return assertion.comparison == "equal" and assertion.negated  # so long a text is another value
+        return holds(_value(text), assertion)
     except UNREADABLE:
         return False  # not a literal, so not equal to one
+
+
+class _Items:
+    """What can be searched and equals nothing else, such as a generator."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+
+# What stands for values that are no literals, see `literal`.
+_KINDS: dict[str, Callable[..., Any]] = {
+    "range": range,
+    "bytearray": bytearray,
+    "dict_keys": lambda keys: dict.fromkeys(keys).keys(),
+    "dict_items": lambda pairs: dict(pairs).items(),
+    "items": _Items,
+}
+_NAMED = re.compile(rf"\b(?:{'|'.join(_KINDS)})\(")
+
+
+def _value(text: str) -> Any:
+    """The value of a text that `literal` made.
+
+    Raises:
+        ValueError, TypeError, SyntaxError, RecursionError, MemoryError: it is none.
+    """
+    return _value_of(ast.parse(text, mode="eval").body) if _NAMED.search(text) else ast.literal_eval(text)
+
+
+def _value_of(node: ast.expr) -> Any:
+    match node:
+        case ast.Call(func=ast.Name(id=kind), args=arguments, keywords=[]) if kind in _KINDS:
+            return _KINDS[kind](*map(_value_of, arguments))
+        case ast.List():
+            return list(map(_value_of, node.elts))
+        case ast.Tuple():
+            return tuple(map(_value_of, node.elts))
+        case ast.Dict():
+            return dict(zip(map(_value_of, filter(None, node.keys)), map(_value_of, node.values), strict=True))
+    return ast.literal_eval(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,8 +43,8 @@ def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = ""
         ("assert f() == -1.5", "f()", -1.5),
         ("assert f() is None", "f()", None),
         ("assert abs(f(2) - 1.5) < 1e-6", "f(2)", 1.5),
-        ("assert f(1)", "not f(1)", False),
-        ("assert not f(1)", "not f(1)", True),
+        ("assert f(1)", "(lambda value: (value is None, not value))(f(1))", True),
+        ("assert not f(1)", "(lambda value: (value is None, not value))(f(1))", False),
         ("assert f(1) != 2", "f(1)", 2),
         ("assert f(1) not in (1, 2)", "f(1)", (1, 2)),
         ("assert '<i>' in f(1)", "f(1)", "<i>"),
@@ -307,3 +308,82 @@ def test_a_program_that_stops_listening_ends_itself_and_not_its_supervisor(sandb
     for execution in sandbox.run(textwrap.dedent(program), calls=[call, call]).executions:
         assert execution.returncode == 1
         assert "Bad file descriptor" in execution.stderr
+
+
+VALUES = (
+    "{'a': 1, 'b': 2}.keys()", "{'a': 1}.items()", "{'a': [1]}.items()", "{'a': 1}.values()", "OrderedDict(a=1).keys()",
+    "Counter('aab')", "range(3)", "range(0)", "iter([1, 2])", "(n for n in (1, 2))", "map(int, '12')", "zip('a', (1,))",
+    "reversed([1, 2])", "enumerate('a')", "deque([1, 2])", "UserList([1, 2])", "UserDict(a=1)", "UserString('ab')",
+    "ChainMap({'a': 1})", "bytearray(b'ab')", "memoryview(b'ab')", "MappingProxyType({'a': 1})", "frozenset({1, 2})",
+    "[range(2), {'a': 1}.keys()]", "({'a': 1}.items(),)", "array('i', [1, 2])", "7 ** 6000", "[10 ** 5000]",
+    "None", "0", "''", "[]", "True", "'x'", "[None]",
+)  # fmt: skip
+CHECKS = (
+    "f() == {'a', 'b'}", "f() == ['a', 'b']", "f() == {('a', 1)}", "f() == [('a', 1)]", "f() == [1, 2]",
+    "f() == {1, 2}",
+    "f() == {'a': 1}", "f() == 'ab'", "f() == b'ab'", "f() == []", "f() == [0, 1, 2]", "f() == {'a': 2, 'b': 1}",
+    "1 in f()", "'a' in f()", "('a', 1) in f()", "('a', [1]) in f()", "1.5 in f()", "1 not in f()", "f() is None",
+    "f() == None", "f() != [1, 2]", "f()", "not f()", f"f() == {hex(7**6000)}", "f() in ([1, 2], {1, 2})",
+)  # fmt: skip
+NAMES = (
+    "from array import array\nfrom collections import *\nfrom collections import ChainMap, UserDict\n"
+    "from types import MappingProxyType\n"
+)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_an_assertion_has_the_verdict_that_python_gives_it(sandbox: SandboxPool, value: str) -> None:
+    program = f"{NAMES}def f():\n    return {value}\n"
+    checks = [translate(f"assert {check}", "f") for check in CHECKS]
+    run = sandbox.run(program, calls=[call_of(check) for check in checks])
+    for text, check, execution in zip(CHECKS, checks, run.executions, strict=True):
+        names: dict[str, Any] = {}
+        exec(program, names)
+        try:
+            holds = bool(eval(text, names))
+        except TypeError:
+            holds = False
+        assert (judge(execution, check).verdict == "pass") == holds, text
+
+
+@pytest.mark.parametrize(
+    ("value", "assertion", "expected"),
+    [
+        ("None", "assert f()", "silent"),
+        ("None", "assert not f()", "pass"),
+        ("0", "assert f()", "wrong"),
+        ("itertools.count()", "assert 70_000 in f()", "wrong"),  # what is endless is searched up to a limit
+        ("itertools.count()", "assert 2 in f()", "pass"),
+        ("range(10 ** 18)", "assert 10 ** 17 in f()", "pass"),
+        ("range(10 ** 18)", "assert 1.5 in f()", "wrong"),
+        (
+            "type('I', (), {'__iter__': lambda self: self, '__next__': lambda self: 1 / 0})()",
+            "assert f() == 1",
+            "crash",
+        ),
+    ],
+)
+def test_none_is_no_output_and_values_without_end_have_one(
+    sandbox: SandboxPool, value: str, assertion: str, expected: str
+) -> None:
+    assert verdict(sandbox, f"import itertools\ndef f():\n    return {value}\n", assertion) == expected
+
+
+def test_a_test_uses_what_the_prompt_imports(sandbox: SandboxPool) -> None:
+    problem = Problem(
+        "p", "Root.", "call", entry_point="f", starter_code="import math, os.path as path\n\ndef f(x):\n",
+        assertions=("assert math.isclose(f(4), 2)", "assert f(4) == math.sqrt(4)", "assert path.sep and f(4) == 2"),
+    )  # fmt: skip
+    for program in ("def f(x):\n    return x ** 0.5\n", "import math\ndef f(x):\n    return math.sqrt(x)\n"):
+        for check in assertions_of(problem):
+            assert judge(sandbox.run(program, calls=[call_of(check)]).executions[0], check).verdict == "pass"
+
+
+def test_a_name_of_the_program_hides_what_the_prompt_imports(sandbox: SandboxPool) -> None:
+    problem = Problem(
+        "p", "Root.", "call", entry_point="f", starter_code="import math\ndef f(x):\n",
+        assertions=("assert f(math) == 3",),
+    )  # fmt: skip
+    (check,) = assertions_of(problem)
+    program = "math = 3\ndef f(x):\n    return x\n"
+    assert judge(sandbox.run(program, calls=[call_of(check)]).executions[0], check).verdict == "pass"

@@ -64,12 +64,17 @@ def prepare() -> None:
         setattr(builtins, name, _sitebuiltins._Printer(name, ""))
     builtins.help = _sitebuiltins._Helper()
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As judges do: data sets have longer numbers than the 4,300 digits that Python converts by default.
+    if hasattr(sys, "set_int_max_str_digits"):
+        sys.set_int_max_str_digits(0)
     random.seed(0)
 
 
 def _stream(descriptor: int, mode: str, errors: str, line_buffering: bool = False) -> io.TextIOWrapper:
     binary = open(descriptor, f"{mode}b", closefd=False)  # noqa: SIM115  it lives as long as the process
-    return io.TextIOWrapper(binary, encoding="utf-8", errors=errors, line_buffering=line_buffering)
+    stream = io.TextIOWrapper(binary, encoding="utf-8", errors=errors, line_buffering=line_buffering)
+    stream.mode = mode  # type: ignore[misc]  as the interpreter sets it, for programs that ask
+    return stream
 
 
 class Script:

@@ -16,8 +16,9 @@ import math
 import numbers
 import os
 import resource
-import sys
-from types import ModuleType
+from collections import ChainMap, UserDict, UserList, UserString
+from itertools import islice
+from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
 
 HARNESS_STATUS = 71
@@ -28,6 +29,7 @@ STACK_BYTES = 64 << 20
 MOST_DESCRIPTORS = 64
 LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
 LONGEST_DECIMAL_BITS = 8192
+MOST_ITEMS = 1 << 13  # of what can only be searched, and may be endless
 
 _TYPING = "from typing import *"
 # What the APPS reference solutions presume; numpy is not in the sandbox.
@@ -165,8 +167,6 @@ def _answer(module: ModuleType) -> None:
         names = map(type.__dict__["__name__"].__get__, type.mro(type(error)))
         _write((RAISED + "\n".join(names)).encode("utf-8", "surrogatepass"))
         raise
-    if hasattr(sys, "set_int_max_str_digits"):
-        sys.set_int_max_str_digits(0)
     _write((RETURNED + literal(value)).encode("utf-8", "surrogatepass"))
 
 
@@ -186,8 +186,9 @@ def _released() -> bytes:
 def literal(value: object) -> str:
     """Python literal text of a value; subclasses of builtin types are written as the builtin type.
 
-    Numbers of other types are written as the int or float that they equal. Anything else gives text that is
-    no literal.
+    Numbers of other types are written as the int or float that they equal, and wrappers of a list or dict as that.
+    What is compared by other rules has a name before its items: ``range``, ``bytearray``, ``dict_keys``,
+    ``dict_items``, and ``items`` for what can only be searched. Anything else gives text that is no literal.
     """
     if value is None or isinstance(value, bool):
         return repr(value)
@@ -211,6 +212,19 @@ def literal(value: object) -> str:
         plain = _plain(value)
         if plain is not None:
             return literal(plain)
+    if isinstance(value, range):
+        return repr(value)
+    if isinstance(value, (bytearray, memoryview)):
+        return f"bytearray({bytes(value)!r})"
+    if isinstance(value, (UserList, UserString)):
+        return literal(value.data)
+    if isinstance(value, (UserDict, ChainMap, MappingProxyType)):
+        return literal(dict(value))
+    for name, kind in (("dict_keys", type({}.keys())), ("dict_items", type({}.items()))):
+        if isinstance(value, kind):
+            return f"{name}({literal(list(value))})"
+    if hasattr(type(value), "__iter__"):
+        return f"items({literal(list(islice(iter(value), MOST_ITEMS)))})"
     return f"<{value!r}>"
 
 
