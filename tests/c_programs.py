@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.problems.problem import same_output
+from securecoderl_edge.problems.comparison import same_output
 
 _FLAGS = (
     *("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1"),

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from securecoderl_edge.problems.assertions import Assertion, assertions_of, holds
-from securecoderl_edge.problems.problem import Problem, Test, compared_lines
+from securecoderl_edge.problems.comparison import compared_lines
+from securecoderl_edge.problems.problem import Problem, Test
 
 # With fewer tests a reward is not informative.
 LEAST_HIDDEN = 2

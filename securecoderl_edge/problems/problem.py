@@ -11,6 +11,7 @@ from typing import Literal
 
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
+from securecoderl_edge.problems.comparison import Rule, rule_of_source
 
 Kind = Literal["stdin", "call"]
 
@@ -62,6 +63,9 @@ class Problem:
     A problem in C can ask for a function, ``entry_point``. Its ``driver`` is then compiled after the answer: C text
     that reads the input of a test, calls the function and prints what it returns; ``starter_code`` is the prototype.
     With a ``target``, a microcontroller, answers must pass there too, within a ``budget``.
+
+    An output is compared by ``compare``, by default the rule of the grader that ``source`` stands for; or a ``checker``
+    judges it, a program in Python that defines ``check(input, output, expected)`` and runs in the sandbox as well.
     """
 
     id: str
@@ -83,6 +87,13 @@ class Problem:
     driver: str = ""
     target: str = ""
     budget: TargetBudget = NO_BUDGET
+    compare: Rule | None = None
+    checker: str = ""
+
+    @property
+    def rule(self) -> Rule:
+        """How outputs are compared with the expected ones."""
+        return self.compare or rule_of_source(self.source)
 
     @property
     def test_count(self) -> int:
@@ -109,16 +120,3 @@ def with_few_tests(problem: Problem, most: int) -> Problem:
 def contains(output: str, forbidden: str) -> bool:
     """Whether ``forbidden`` text occurs in an output; between newlines, only as whole lines."""
     return forbidden in f"\n{output}\n"
-
-
-def same_output(stdout: str, expected: str) -> bool:
-    """Equal line by line, after right-stripping lines and dropping trailing blank lines."""
-    return stdout == expected or compared_lines(stdout) == compared_lines(expected)
-
-
-def compared_lines(text: str) -> list[str]:
-    """An output as tests compare it: its lines, without trailing spaces and trailing empty lines."""
-    lines = [line.rstrip() for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines

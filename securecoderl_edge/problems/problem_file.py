@@ -15,6 +15,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 from securecoderl_edge.languages.python_source import fault_of_assertion, only_compares
 from securecoderl_edge.languages.targets import NO_BUDGET, TARGETS, TargetBudget, budget_of
+from securecoderl_edge.problems.comparison import Rule, rule_from_record
 from securecoderl_edge.problems.problem import Kind, Problem, SecurityTest, Test, contains
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
@@ -49,6 +50,10 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         raise ProblemError('"kind": "call" is for Python; a problem in C that asks for a function has a "driver"')
     if driver and language != C.name:
         raise ProblemError('"driver" is for problems in C ("language": "c")')
+    if kind == "call" and (record.get("compare") is not None or record.get("checker")):
+        raise ProblemError('"compare" and "checker" judge printed output, so they are for "kind": "stdin"')
+    if record.get("checker") and record.get("target"):
+        raise ProblemError('"checker" is not for problems with a "target", whose outputs are compared')
     time_limit = record.get("time_limit_s")
     if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, (int, float))):
         raise ProblemError('"time_limit_s" must be a number')
@@ -74,6 +79,8 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         driver=driver,
         target=target_of(record, language),
         budget=_budget(record),
+        compare=_rule(record),
+        checker=text(record, "checker"),
     )
     if problem.test_count == 0:
         missing, other, other_kind = "tests", "assertions", "call"
@@ -110,6 +117,13 @@ def target_of(record: dict[str, Any], language: str) -> str:
     return target
 
 
+def _rule(record: dict[str, Any]) -> Rule | None:
+    try:
+        return None if record.get("compare") is None else rule_from_record(record["compare"])
+    except ValueError as error:
+        raise ProblemError(str(error)) from None
+
+
 def _budget(record: dict[str, Any]) -> TargetBudget:
     if record.get("budget") is None:
         return NO_BUDGET
@@ -139,7 +153,9 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
         record["assertions"] = list(problem.assertions)
     if problem.security_tests:
         record["security_tests"] = list(map(_security_record, problem.security_tests))
-    for name in ("starter_code", "difficulty", "source", "group", "time_limit_s"):
+    if problem.compare is not None:
+        record["compare"] = problem.compare.to_record()
+    for name in ("starter_code", "difficulty", "source", "group", "time_limit_s", "checker"):
         if getattr(problem, name):
             record[name] = getattr(problem, name)
     for name in ("solutions", "insecure_solutions", "tags"):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.languages.python_source import compared_value
 from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
-from securecoderl_edge.problems.problem import NO_TEST, Problem, compared_lines
+from securecoderl_edge.problems.comparison import compared_lines
+from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.sanitizers import was_reported
 from securecoderl_edge.sandbox.security import Scan

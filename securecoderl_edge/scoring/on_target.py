@@ -45,7 +45,7 @@ def on_target(
         return ProgramRun(False, f"for {problem.target}: {built.error}"), []
     executions, judged = list(native.executions), list(outcomes)
     for index, execution in zip(repeated, built.executions, strict=False):
-        judged[index] = outcome(execution, problem.tests[index].output)
+        judged[index] = outcome(execution, problem.tests[index].output, problem.rule)
         seconds = execution.cpu_seconds + executions[index].cpu_seconds
         executions[index] = replace(execution, cpu_seconds=seconds, on_target=True)
     run = replace(native, executions=tuple(executions), footprint=built.footprint)

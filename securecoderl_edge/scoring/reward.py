@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from securecoderl_edge.config import setting
-from securecoderl_edge.problems.problem import contains, same_output
+from securecoderl_edge.problems.comparison import EXACT, Rule, same_output
+from securecoderl_edge.problems.problem import contains
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
@@ -51,9 +52,13 @@ class Outcome:
     matched: bool
 
 
-def outcome(execution: Execution, expected: str) -> Outcome:
+def outcome(execution: Execution, expected: str, rule: Rule = EXACT) -> Outcome:
     """The outcome of one stdin test: limits first, then the exit status, then the output."""
-    matched = same_output(execution.stdout, expected)
+    return outcome_as_judged(execution, same_output(execution.stdout, expected, rule))
+
+
+def outcome_as_judged(execution: Execution, matched: bool) -> Outcome:
+    """As `outcome`, of a test whose output was judged already."""
     printed = matched or prints(execution.stdout)
     failure = outcome_of_failure(execution)
     if failure is not None:

@@ -14,10 +14,11 @@ from typing import Any, cast
 from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES, AnalyzerChoice, analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
+from securecoderl_edge.problems.comparison import Rule
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import problem_digest
-from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool
+from securecoderl_edge.sandbox import Execution, FunctionCall, Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
@@ -31,6 +32,7 @@ from securecoderl_edge.scoring.reward import (
     Outcome,
     SecurityRule,
     outcome,
+    outcome_as_judged,
     outcome_without,
 )
 from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, SecurityVerdict, make_score
@@ -240,13 +242,28 @@ class Scorer:
             run = self._pool.run(whole, stdins, limits, (), self._is_cancelled, problem.language)
             run = _in_order(run, order)
             is_watched = not LANGUAGES[problem.language].has_text_scan
-            outcomes = [_outcome(*pair, is_watched) for pair in zip(run.executions, tests, strict=False)]
+            rule = problem.rule
+            outcomes = [_outcome(*pair, rule, is_watched) for pair in zip(run.executions, tests, strict=False)]
+            if problem.checker:
+                outcomes[: len(problem.tests)] = self._checked(problem, run.executions)
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
             calls = [call_of(assertions[index]) for index in order]
             run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
+
+    def _checked(self, problem: Problem, executions: Sequence[Execution]) -> list[Outcome]:
+        """The outcomes of the tests by the checker of a problem, in a sandbox of its own."""
+        pairs = list(zip(executions, problem.tests, strict=False))
+        calls = [
+            FunctionCall(f"check({test.input!r}, {execution.stdout!r}, {test.output!r})", entry_point="check")
+            for execution, test in pairs
+            if execution.clean
+        ]
+        run = self._pool.run(problem.checker, calls=calls, is_cancelled=self._is_cancelled)
+        answers = iter([each.clean and each.value == "True" for each in run.executions] if run.parses else ())
+        return [outcome_as_judged(each, each.clean and next(answers, False)) for each, _ in pairs]
 
     def _scan(self, problem: Problem, program: str, run: ProgramRun) -> Scan:
         """The findings: from the text where a scanner needs no more, else from what analyzers and sanitizers told."""
@@ -283,12 +300,12 @@ def _in_order(run: ProgramRun, order: Sequence[int]) -> ProgramRun:
     return dataclasses.replace(run, executions=tuple(execution for _, execution in placed))
 
 
-def _outcome(execution: Execution, test: Test | SecurityTest, is_watched: bool) -> Outcome:
+def _outcome(execution: Execution, test: Test | SecurityTest, rule: Rule, is_watched: bool) -> Outcome:
     """The outcome of a stdin test; ``is_watched`` by sanitizers, whose report is no way to reject an attack."""
     has_report = is_watched and was_reported(execution)
     if isinstance(test, SecurityTest) and test.forbidden and not has_report:
         return outcome_without(execution, test.forbidden)
-    return outcome(execution, test.output)
+    return outcome(execution, test.output, rule)
 
 
 def _security_verdicts(problem: Problem, outcomes: Sequence[Outcome]) -> tuple[SecurityVerdict, ...]:

@@ -22,54 +22,67 @@ DOCUMENTED = 'def add(a, b):\n    """Add.\n\n    ```python\n    add(1, 2)\n    `
 
 
 def fenced(program: str, label: str = "python") -> str:
-    return f"```{label}\n{program}```\n"
+    return f"```{label}\n{program.rstrip()}\n```\n"
+
+
+PLUS, BY_PLUS = "def plus(a, b):\n    return a + b\n", "def add(a, b):\n    return plus(a, b)\n"
+METHOD = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
+ASYNC, IMPORTING = f"async {ADD}", f"import math\n{ADD}"
+LAMBDA = "add = lambda a, b: a + b\n"
+READ = "print(2 * int(sys.stdin.read()))\n"
+STDIN_READ, SCALED = "print(2 * int(stdin.read()))\n", "print(FACTOR * int(input()))\n"
+FROM_SYS = "from sys import stdin\n"
+NO_COLON = "def add(a, b)\n    return a\n"
+ENDLESS = 'def add(a, b):\n    """Add.\n    return a + b\n'
+COMPLETED = f"{STUB}\n    return a + b\n"
+GIVEN_COMPLETED = f"import math\n\n\n{COMPLETED}"
+TURNS = (
+    *("<end_of_turn>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<eos>", "</s>"),
+    *("<｜end▁of▁sentence｜>", "<|EOT|>", "<|end_of_text|>"),
+)
 
 
 ANSWERS: dict[str, tuple[Problem, str, str]] = {
     # labels
-    "labelled after bare": (CALL, f"Example:\n{fenced('3' + chr(10), '')}Code:\n{fenced(ADD)}", ADD),
-    "labelled before bare": (CALL, f"{fenced(ADD)}Output:\n{fenced('3' + chr(10), '')}", ADD),
-    "input and output in bare blocks": (STDIN, f"{fenced('2' + chr(10), '')}gives\n{fenced('4' + chr(10), '')}{fenced(DOUBLE)}", DOUBLE),
-    "other language first": (CALL, f"{fenced('pip install x' + chr(10), 'bash')}{fenced(ADD)}", ADD),
-    "other language last": (CALL, f"{fenced(ADD)}{fenced('function add(a, b) {}' + chr(10), 'js')}", ADD),
+    "labelled after bare": (CALL, f"Example:\n{fenced('3', '')}Code:\n{fenced(ADD)}", ADD),
+    "labelled before bare": (CALL, f"{fenced(ADD)}Output:\n{fenced('3', '')}", ADD),
+    "input and output in bare blocks": (STDIN, f"{fenced('2', '')}gives\n{fenced('4', '')}{fenced(DOUBLE)}", DOUBLE),
+    "other language first": (CALL, f"{fenced('pip install x', 'bash')}{fenced(ADD)}", ADD),
+    "other language last": (CALL, f"{fenced(ADD)}{fenced('function add(a, b) {}', 'js')}", ADD),
     "label in capitals": (CALL, fenced(ADD, "Python"), ADD),
     "label with attributes": (CALL, fenced(ADD, 'python title="add.py"'), ADD),
     "label in braces": (CALL, fenced(ADD, "{.python}"), ADD),
     "label with a file": (CALL, fenced(ADD, "python:add.py"), ADD),
     "tildes": (CALL, f"~~~python\n{ADD}~~~\n", ADD),
     "four backticks": (CALL, f"````python\n{ADD}````\n", ADD),
-    "bare code that defines it, output labelled": (CALL, f"{fenced(ADD, '')}{fenced('3' + chr(10), 'output')}", ADD),
+    "bare code that defines it, output labelled": (CALL, f"{fenced(ADD, '')}{fenced('3', 'output')}", ADD),
     # several blocks
-    "usage first": (CALL, f"Use it so:\n{fenced('print(add(1, 2))' + chr(10))}Here it is:\n{fenced(ADD)}", ADD),
-    "usage last": (CALL, f"{fenced(ADD)}Use it so:\n{fenced('print(add(1, 2))' + chr(10))}", ADD),
+    "usage first": (CALL, f"Use it so:\n{fenced('print(add(1, 2))')}Here it is:\n{fenced(ADD)}", ADD),
+    "usage last": (CALL, f"{fenced(ADD)}Use it so:\n{fenced('print(add(1, 2))')}", ADD),
     "corrected": (CALL, f"{fenced(ADD.replace('+', '-'))}That is wrong.\n{fenced(ADD)}", ADD),
     "corrected program": (STDIN, f"{fenced(DOUBLE.replace('2', '3'))}No, twice:\n{fenced(DOUBLE)}", DOUBLE),
-    "draft that breaks off": (CALL, f"{fenced('def add(a, b' + chr(10))}{fenced(ADD)}", ADD),
-    "second version breaks off": (CALL, f"{fenced(ADD)}Or shorter:\n```python\ndef add(a, b):\n    return sum((a,", ADD),
-    "second version without a colon": (CALL, f"{fenced(ADD)}Or:\n{fenced('def add(a, b)' + chr(10) + '    return a' + chr(10))}", ADD),
-    "usage program after the program": (STDIN, f"{fenced(DOUBLE)}Try:\n{fenced('print(2 * 4)' + chr(10))}", DOUBLE),
-    "helper first": (CALL, f"{fenced('def plus(a, b):' + chr(10) + '    return a + b' + chr(10))}Then:\n{fenced('def add(a, b):' + chr(10) + '    return plus(a, b)' + chr(10))}",
-                     "def plus(a, b):\n    return a + b\n\ndef add(a, b):\n    return plus(a, b)\n"),
-    "imports first": (STDIN, f"{fenced('import sys' + chr(10))}{fenced('print(2 * int(sys.stdin.read()))' + chr(10))}",
-                      "import sys\n\nprint(2 * int(sys.stdin.read()))\n"),
-    "imports from first": (STDIN, f"{fenced('from sys import stdin' + chr(10))}{fenced('print(2 * int(stdin.read()))' + chr(10))}",
-                           "from sys import stdin\n\nprint(2 * int(stdin.read()))\n"),
-    "constant first": (STDIN, f"{fenced('FACTOR = 2' + chr(10))}{fenced('print(FACTOR * int(input()))' + chr(10))}",
-                       "FACTOR = 2\n\nprint(FACTOR * int(input()))\n"),
-    "helper that is repeated": (CALL, f"{fenced('import math' + chr(10))}{fenced('import math' + chr(10) + ADD)}", f"import math\n{ADD}"),
-    "helper that is not used": (CALL, f"{fenced('import math' + chr(10))}{fenced(ADD)}", ADD),
-    "method of a class": (CALL, f"{fenced('print(1)' + chr(10))}{fenced('class Solution:' + chr(10) + '    def add(self, a, b):' + chr(10) + '        return a + b' + chr(10))}",
-                          "class Solution:\n    def add(self, a, b):\n        return a + b\n"),
-    "lambda": (CALL, f"{fenced('add(1, 2)' + chr(10))}{fenced('add = lambda a, b: a + b' + chr(10))}", "add = lambda a, b: a + b\n"),
-    "async": (CALL, f"{fenced('1' + chr(10))}{fenced('async def add(a, b):' + chr(10) + '    return a + b' + chr(10))}", "async def add(a, b):\n    return a + b\n"),
-    "program outside, output in a block": (CALL, f"{ADD}\nOutput:\n{fenced('3' + chr(10), '')}", ADD),
+    "draft that breaks off": (CALL, f"{fenced('def add(a, b')}{fenced(ADD)}", ADD),
+    "second version breaks off": (CALL, f"{fenced(ADD)}Or:\n```python\ndef add(a, b):\n    return sum((a,", ADD),
+    "second version without a colon": (CALL, f"{fenced(ADD)}Or:\n{fenced(NO_COLON)}", ADD),
+    "usage program after the program": (STDIN, f"{fenced(DOUBLE)}Try:\n{fenced('print(2 * 4)')}", DOUBLE),
+    "helper first": (CALL, f"{fenced(PLUS)}Then:\n{fenced(BY_PLUS)}", f"{PLUS}\n{BY_PLUS}"),
+    "imports first": (STDIN, f"{fenced('import sys')}{fenced(READ)}", f"import sys\n\n{READ}"),
+    "imports from first": (STDIN, f"{fenced(FROM_SYS)}{fenced(STDIN_READ)}", f"{FROM_SYS}\n{STDIN_READ}"),
+    "constant first": (STDIN, f"{fenced('FACTOR = 2')}{fenced(SCALED)}", f"FACTOR = 2\n\n{SCALED}"),
+    "helper that is repeated": (CALL, f"{fenced('import math')}{fenced(IMPORTING)}", IMPORTING),
+    "helper that is not used": (CALL, f"{fenced('import math')}{fenced(ADD)}", ADD),
+    "method of a class": (CALL, f"{fenced('print(1)')}{fenced(METHOD)}",
+                          METHOD),
+    "lambda": (CALL, f"{fenced('add(1, 2)')}{fenced(LAMBDA)}", LAMBDA),
+    "async": (CALL, f"{fenced('1')}{fenced(ASYNC)}", ASYNC),
+    "program outside, output in a block": (CALL, f"{ADD}\nOutput:\n{fenced('3', '')}", ADD),
     # fences in strings, on lines with text, unclosed
     "fence in a docstring": (CALL, f"{fenced(DOCUMENTED)}It adds.\n", DOCUMENTED),
     "fence in a docstring, bare": (CALL, fenced(DOCUMENTED, ""), DOCUMENTED),
     "fence in a docstring, unclosed": (CALL, f"```python\n{DOCUMENTED}", DOCUMENTED),
     "fence in a comment": (CALL, fenced(f"# ```python\n{ADD}"), f"# ```python\n{ADD}"),
     "fence in a string": (STDIN, fenced('print("```")\n'), 'print("```")\n'),
-    "docstring never closed": (CALL, '```python\ndef add(a, b):\n    """Add.\n    return a + b\n```\nText.\n', 'def add(a, b):\n    """Add.\n    return a + b\n'),
+    "docstring never closed": (CALL, f"{fenced(ENDLESS)}Text.\n", ENDLESS),
     "fence behind text": (CALL, f"Answer: ```python\n{ADD}```", ADD),
     "fence behind a sentence": (CALL, f"Here is the code ```py\n{ADD}```\nDone.", ADD),
     "text behind the end": (CALL, f"```python\n{ADD}```This adds.\n", ADD),
@@ -94,17 +107,17 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "role before code": (CALL, f"assistant\n{ADD}", ADD),
     **{
         f"turn {token}": (CALL, f"{ADD}{token}{more}", ADD)
-        for token in ("<end_of_turn>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<eos>", "</s>", "<｜end▁of▁sentence｜>", "<|EOT|>", "<|end_of_text|>")
+        for token in TURNS
         for more in ("", "\n", "\n<|im_start|>user\nThanks")
     },
     **{
-        f"turn {token} within a line": (CALL, f"{ADD.rstrip()}{token}Question: add?\ndef add(a):\n    pass\n", ADD.rstrip())
+        f"turn {token} within a line": (CALL, f"{ADD.rstrip()}{token}Question: add?\n{PLUS}", ADD.rstrip())
         for token in ("<end_of_turn>", "<|endoftext|>", "<|im_end|>", "<eos>")
     },
     "token in a string": (STDIN, 'print("a<|endoftext|>b")\n', 'print("a<|endoftext|>b")\n'),
-    "thought with a draft": (CALL, f"<think>\n{fenced('def add(a): pass' + chr(10))}</think>\n{fenced(ADD)}", ADD),
+    "thought with a draft": (CALL, f"<think>\n{fenced('def add(a): pass')}</think>\n{fenced(ADD)}", ADD),
     "thought, then tags": (CALL, f"<think>Add.</think>\n<answer>\n{ADD}</answer>", f"\n{ADD}"),
-    "thought, then tags with a fence": (CALL, f"<think>Add.</think><answer>{chr(10)}{fenced(ADD)}</answer>", ADD),
+    "thought, then tags with a fence": (CALL, f"<think>Add.</think><answer>\n{fenced(ADD)}</answer>", ADD),
     "tags on the line": (CALL, f"<answer>{ADD.rstrip()}</answer>", ADD.rstrip()),
     "tag never closed": (CALL, f"<answer>\n{ADD}", f"\n{ADD}"),
     "code tags": (CALL, f"Here:\n<code>\n{ADD}</code>\nDone.\n", f"\n{ADD}"),
@@ -118,7 +131,8 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
         f"before: {prose[:24]}": (CALL, f"{prose}\n\n{ADD}", ADD)
         for prose in (
             "Sure, here is the function:", "Solution:", "**Solution:**", "here is the solution to your problem:",
-            "当然，这是代码：", "下面是 Python 代码：", "以下のコードです。", "다음은 코드입니다.", "Вот решение:", "Решение:",
+            "当然，这是代码：", "下面是 Python 代码：", "以下のコードです。", "다음은 코드입니다.",
+            "Вот решение:", "Решение:",
             "Voici la fonction :", "¡Claro! Aquí está el código:", "Hier ist die Lösung:", "> Here is a quote", "---",
             "1. Read both numbers.\n2. Add them.", "- Read both numbers.\n- Add them.", "*Here is the code:*",
         )
@@ -136,14 +150,14 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "heading before bare code": (CALL, f"We add them up.\n\n### Solution\n\n{ADD}", f"### Solution\n\n{ADD}"),
     "headings with other words": (CALL, f"### Approach\nWe add.\n### Code\n{fenced(ADD)}### Complexity\nO(1)\n", ADD),
     # stubs and bodies
-    "stub completed": (STUBBED, f"{STUB}\n    return a + b\n", f"{STUB}\n    return a + b\n"),
+    "stub completed": (STUBBED, COMPLETED, COMPLETED),
     "signature completed": (replace(CALL, statement="def add(a, b):"), ADD, ADD),
-    "body of a stub": (STUBBED, "    return a + b\n", f"{STUB}\n    return a + b\n"),
-    "body": (GIVEN, "    return a + b\n", f"import math\n\n\n{STUB}\n    return a + b\n"),
-    "body and more": (GIVEN, "    return a + b\n\n\ndef other():\n    pass\n", f"import math\n\n\n{STUB}\n    return a + b\n\n\n"),
-    "body in a fence": (GIVEN, "```python\n    return a + b\n```\n", f"import math\n\n\n{STUB}\n    return a + b\n"),
+    "body of a stub": (STUBBED, "    return a + b\n", COMPLETED),
+    "body": (GIVEN, "    return a + b\n", GIVEN_COMPLETED),
+    "body and more": (GIVEN, "    return a + b\n\n\ndef other():\n    pass\n", f"{GIVEN_COMPLETED}\n\n"),
+    "body in a fence": (GIVEN, "```python\n    return a + b\n```\n", GIVEN_COMPLETED),
     "whole program for given code": (GIVEN, fenced(ADD), ADD),
-    "given code repeated": (GIVEN, f"import math\n\n\n{STUB}\n    return a + b\n", f"import math\n\n\n{STUB}\n    return a + b\n"),
+    "given code repeated": (GIVEN, GIVEN_COMPLETED, GIVEN_COMPLETED),
     "statement repeated on a line of code": (replace(STDIN, statement="n"), DOUBLE, DOUBLE),
     "statement repeated": (STDIN, f"Double a number.\n\n{DOUBLE}", f"\n{DOUBLE}"),
     # none of these

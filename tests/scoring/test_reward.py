@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.problems.assertions import assertions_of
-from securecoderl_edge.problems.problem import Problem, Test, same_output
+from securecoderl_edge.problems.comparison import same_output
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, severity
