@@ -73,7 +73,7 @@ def prepare() -> None:
 def _stream(descriptor: int, mode: str, errors: str, line_buffering: bool = False) -> io.TextIOWrapper:
     binary = open(descriptor, f"{mode}b", closefd=False)  # noqa: SIM115  it lives as long as the process
     stream = io.TextIOWrapper(binary, encoding="utf-8", errors=errors, line_buffering=line_buffering)
-    stream.mode = mode  # type: ignore[misc]  as the interpreter sets it, for programs that ask
+    setattr(stream, "mode", mode)  # noqa: B010  as the interpreter sets it; the type has no such attribute
     return stream
 
 

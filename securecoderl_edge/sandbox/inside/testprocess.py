@@ -17,6 +17,7 @@ import numbers
 import os
 import resource
 from collections import ChainMap, UserDict, UserList, UserString
+from collections.abc import Iterable
 from itertools import islice
 from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
@@ -29,6 +30,8 @@ STACK_BYTES = 64 << 20
 MOST_DESCRIPTORS = 64
 LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
 LONGEST_DECIMAL_BITS = 8192
+_KEYS: type = type({}.keys())
+_ITEMS: type = type({}.items())
 MOST_ITEMS = 1 << 13  # of what can only be searched, and may be endless
 
 _TYPING = "from typing import *"
@@ -220,10 +223,10 @@ def literal(value: object) -> str:
         return literal(value.data)
     if isinstance(value, (UserDict, ChainMap, MappingProxyType)):
         return literal(dict(value))
-    for name, kind in (("dict_keys", type({}.keys())), ("dict_items", type({}.items()))):
-        if isinstance(value, kind):
+    for name, view in (("dict_keys", _KEYS), ("dict_items", _ITEMS)):
+        if isinstance(value, view):
             return f"{name}({literal(list(value))})"
-    if hasattr(type(value), "__iter__"):
+    if isinstance(value, Iterable):
         return f"items({literal(list(islice(iter(value), MOST_ITEMS)))})"
     return f"<{value!r}>"
 
