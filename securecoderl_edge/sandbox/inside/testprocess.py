@@ -30,8 +30,8 @@ STACK_BYTES = 64 << 20
 MOST_DESCRIPTORS = 64
 LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
 LONGEST_DECIMAL_BITS = 8192
-_KEYS: type = type({}.keys())
-_ITEMS: type = type({}.items())
+_KEYS: Any = type({}.keys())
+_ITEMS: Any = type({}.items())
 MOST_ITEMS = 1 << 13  # of what can only be searched, and may be endless
 
 _TYPING = "from typing import *"
