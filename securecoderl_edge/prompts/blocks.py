@@ -20,9 +20,27 @@ _SIGNS_OF_CODE = re.compile(r"[\"'=(\[{]")
 _LABEL = re.compile(r"[ \t]*\{?[ \t]*\.?(?P<label>[A-Za-z][\w+.#-]*)?(?P<rest>.*)")
 _CUT_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
 _LABELS = frozenset(
-    """bash c# cmd console cpp css diff go html ini java javascript js json kotlin lua makefile markdown math md none
-    output input perl php plain plaintext powershell pseudocode pycon r ruby rust sh shell sql swift text toml ts txt
-    typescript xml yaml zsh""".split()  # noqa: SIM905 - a list of words
+    (
+        *(
+            "bash",
+            "c#",
+            "cmd",
+            "console",
+            "cpp",
+            "css",
+            "diff",
+            "go",
+            "html",
+            "ini",
+            "java",
+            "javascript",
+            "js",
+            "json",
+        ),
+        *("kotlin", "lua", "makefile", "markdown", "math", "md", "none", "output", "input", "perl", "php", "plain"),
+        *("plaintext", "powershell", "pseudocode", "pycon", "r", "ruby", "rust", "sh", "shell", "sql", "swift", "text"),
+        *("toml", "ts", "txt", "typescript", "xml", "yaml", "zsh"),
+    )
 ).union(*(language.labels - {""} for language in LANGUAGES.values()))
 _BEGINS_CODE = re.compile(
     r"\s*(?:(?:async\s+)?def\s|class\s|import\s|from\s+\S+\s+import\b|#include\b|\w[\w., ]*=|\w+\()"
