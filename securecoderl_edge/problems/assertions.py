@@ -207,6 +207,11 @@ def _constant(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
+def satisfies(value: Any, assertion: Assertion) -> bool:
+    """Whether an assertion holds if the call returns this value."""
+    return holds((value is None, not value) if assertion.comparison == "true" else value, assertion)
+
+
 def holds(value: Any, assertion: Assertion) -> bool:
     """Whether a value of the call satisfies an assertion that is not ``whole``."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from securecoderl_edge.problems.assertions import Assertion, assertions_of, holds
+from securecoderl_edge.problems.assertions import Assertion, assertions_of, satisfies
 from securecoderl_edge.problems.comparison import compared_lines
 from securecoderl_edge.problems.problem import Problem, Test
 
@@ -41,7 +41,7 @@ def constant_passes(problem: Problem) -> int:
         return max(Counter(texts).values(), default=0)
     assertions = [each for each in assertions_of(problem) if each.comparison != "whole"]
     constants = [value for each in assertions for value in _values_for(each)]
-    passes = [sum(holds(value, each) for each in assertions) for value in constants]
+    passes = [sum(satisfies(value, each) for each in assertions) for value in constants]
     raising = sum(each.comparison == "raises" for each in assertions)
     return max([raising, *passes]) if assertions else min(1, problem.test_count)
 

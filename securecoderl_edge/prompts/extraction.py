@@ -176,7 +176,8 @@ def _answer_in(completion: str, facts: PromptFacts) -> str:
 
 
 def _without_echo(completion: str, facts: PromptFacts) -> str:
-    start = completion.lstrip("\ufeff \t\r\n")
+    text = completion.removeprefix("\ufeff")
+    start = text.lstrip()
     for echo in facts.echoes:
         rest = start[len(echo) :]
         if start.startswith(echo) and not rest.split("\n", 1)[0].strip():
@@ -184,7 +185,7 @@ def _without_echo(completion: str, facts: PromptFacts) -> str:
             return start[len(echo) - len(facts.given_code) :] if is_completed else rest.removeprefix("\n")
     if (heading := _PROMPT.match(start)) is not None:
         return start[heading.end() :]
-    return completion.removeprefix("\ufeff") if start == completion.lstrip() else start
+    return text
 
 
 def _end_of_turn(text: str, language: str) -> int:

@@ -158,8 +158,8 @@ def test_text_about_tags_in_a_program_stays() -> None:
     assert extract_program(f"Hm.</think>{program}", PromptFacts.of(CALL, OPEN)) == program
 
 
-def test_generation_ends_with_the_program_after_the_thought() -> None:
-    asked, text = PromptFacts.of(STDIN, OPEN), f"First:\n{WRONG}No.\n</think>\n\n{ANSWER}More.\n"
+def test_generation_ends_with_the_turn_after_the_thought() -> None:
+    asked, text = PromptFacts.of(STDIN, OPEN), f"First:\n{WRONG}No.\n</think>\n\n{ANSWER}<|im_end|>\nMore.\n"
     ends = [end for end in range(len(text)) if is_over(text[:end], asked)]
     assert ends[0] == len(text) - len("More.\n")
 
