@@ -24,6 +24,12 @@ from typing import Any
 
 _ANY_CASE = frozenset(("yes", "no", "true", "false", "possible", "impossible"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\Z", re.ASCII)
+_RULE_OF_SOURCE = {
+    "apps": "apps",
+    "code_contests": "code_contests",
+    "codeforces": "code_contests",
+    "livecodebench": "livecodebench",
+}
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _LONGEST_NUMBER = 400  # characters; longer ones are compared as text
 
@@ -68,10 +74,7 @@ def rule_from_record(value: Any) -> Rule:
 def rule_of_source(source: str) -> Rule:
     """The rule of the data set that a problem's ``source`` names, if the problem names none."""
     name = source.lower()
-    for part, rule in (("apps", "apps"), ("code_contests", "code_contests"), ("codeforces", "code_contests")):
-        if part in name:
-            return Rule(rule)
-    return Rule("livecodebench") if "livecodebench" in name else EXACT
+    return next((Rule(rule) for part, rule in _RULE_OF_SOURCE.items() if part in name), EXACT)
 
 
 def same_output(printed: str, expected: str, rule: Rule = EXACT) -> bool:
@@ -101,23 +104,19 @@ def _tokens(rule: Rule, printed: str, expected: str) -> bool:
 
 def _numbers(rule: Rule, printed: str, expected: str) -> bool:
     def agree(one: str, other: str) -> bool:
-        return _same_word(one, other) or _is_close(one, other, rule.tolerance, rule.tolerance)
+        return _same_word(one, other) or _is_near(one, other, rule.tolerance, rule.tolerance)
 
     return _words(agree, printed.split(), expected.split())
 
 
 def _code_contests(_: Rule, printed: str, expected: str) -> bool:
-    def agree(one: str, other: str) -> bool:
-        return one == other or _is_close(one, other, 1e-5, 1e-5)
-
+    agree = partial(_is_near, relative=1e-5, absolute=1e-5)
     return _words(agree, printed.lower().split(), expected.lower().split())
 
 
 def _apps(_: Rule, printed: str, expected: str) -> bool:
     def agree(one: str, other: str) -> bool:
-        return one == other or _words(
-            partial(_is_same_or_close, relative=1e-5, absolute=1e-8), one.split(), other.split()
-        )
+        return one == other or _words(partial(_is_near, relative=1e-5, absolute=1e-8), one.split(), other.split())
 
     return _words(agree, _stripped_lines(printed), _stripped_lines(expected))
 
@@ -138,12 +137,10 @@ def _same_word(one: str, other: str) -> bool:
     return one == other or (one.lower() == other.lower() and one.lower() in _ANY_CASE)
 
 
-def _is_same_or_close(one: str, other: str, relative: float, absolute: float) -> bool:
-    return one == other or _is_close(one, other, relative, absolute)
-
-
-def _is_close(printed: str, expected: str, relative: float, absolute: float) -> bool:
-    """Whether two words are numbers of which the printed one is near enough."""
+def _is_near(printed: str, expected: str, relative: float, absolute: float) -> bool:
+    """Whether two words are equal, or numbers of which the printed one is near enough."""
+    if printed == expected:
+        return True
     if not _is_number(printed) or not _is_number(expected):
         return False
     if _INTEGER.match(printed) and _INTEGER.match(expected):

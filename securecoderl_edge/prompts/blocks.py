@@ -21,25 +21,10 @@ _LABEL = re.compile(r"[ \t]*\{?[ \t]*\.?(?P<label>[A-Za-z][\w+.#-]*)?(?P<rest>.*
 _CUT_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
 _LABELS = frozenset(
     (
-        *(
-            "bash",
-            "c#",
-            "cmd",
-            "console",
-            "cpp",
-            "css",
-            "diff",
-            "go",
-            "html",
-            "ini",
-            "java",
-            "javascript",
-            "js",
-            "json",
-        ),
-        *("kotlin", "lua", "makefile", "markdown", "math", "md", "none", "output", "input", "perl", "php", "plain"),
-        *("plaintext", "powershell", "pseudocode", "pycon", "r", "ruby", "rust", "sh", "shell", "sql", "swift", "text"),
-        *("toml", "ts", "txt", "typescript", "xml", "yaml", "zsh"),
+        *("bash", "c#", "cmd", "console", "cpp", "css", "diff", "go", "html", "ini", "input", "java", "javascript"),
+        *("js", "json", "kotlin", "lua", "makefile", "markdown", "math", "md", "none", "output", "perl", "php"),
+        *("plain", "plaintext", "powershell", "pseudocode", "pycon", "r", "ruby", "rust", "sh", "shell", "sql"),
+        *("swift", "text", "toml", "ts", "txt", "typescript", "xml", "yaml", "zsh"),
     )
 ).union(*(language.labels - {""} for language in LANGUAGES.values()))
 _BEGINS_CODE = re.compile(
@@ -65,14 +50,9 @@ class Block:
     is_closed: bool
 
 
-def find_blocks(text: str, language: str, is_open: bool = False) -> list[Block]:
-    """The blocks of a text in order.
-
-    Args:
-        is_open: whether the text begins within a block that the prompt opened.
-    """
-    label = LANGUAGES[language].fence
-    found = [_block(text, 0, 0, "", "```", label, language)] if is_open else []
+def find_blocks(text: str, language: str) -> list[Block]:
+    """The blocks of a text in order."""
+    found: list[Block] = []
     while (opened := _next(text, found[-1].end if found else 0, language)) is not None:
         found.append(opened)
     return found
