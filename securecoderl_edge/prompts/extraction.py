@@ -53,6 +53,7 @@ _TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>|<(?:end|start)_of_turn>|<eos
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
 _WITHIN_LINE = re.compile(r"<\|[\w▁]+\|>|<｜[\w▁]+｜>|<(?:end|start)_of_turn>|<eos>")
+_BYTE_ORDER_MARK = re.compile(r"\A\ufeff(?!\ufeff)")  # Python accepts one
 _ROLE = re.compile(r"(?:assistant|model)\s*\n", re.IGNORECASE)
 _STYLES_WITH_SECTIONS = ("stdin", "paper")
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
@@ -157,10 +158,12 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
     ):
         return False  # a prompt is being repeated
     answer = _answer_in(lines, facts)
+    if not answer.strip():
+        return False  # nothing yet, or a thought that goes on
     has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts) is not None
-    # An answer is cut if it does not grow with more text, even when that closes any block that may be open.
-    more = f"{lines}{'~' * 99}\n{'`' * 99}\nprint(input())\n"
-    is_cut = has_end or _answer_in(more, facts) == answer
+    # An answer is cut if it does not change with more text, even when that closes a string or a block that may be open.
+    ends = (f"{lines}{quotes}\n{'~' * 99}\n{'`' * 99}\nprint(input())\n" for quotes in ("", '"""', "'''"))
+    is_cut = has_end or all(_answer_in(more, facts) == answer for more in ends)
     return is_cut and has_code(_program_in(answer, facts), facts.language)
 
 
@@ -176,7 +179,7 @@ def _answer_in(completion: str, facts: PromptFacts) -> str:
 
 
 def _without_echo(completion: str, facts: PromptFacts) -> str:
-    text = completion.removeprefix("\ufeff")
+    text = _BYTE_ORDER_MARK.sub("", completion)
     start = text.lstrip()
     for echo in facts.echoes:
         rest = start[len(echo) :]
@@ -192,17 +195,14 @@ def _end_of_turn(text: str, language: str) -> int:
     """The offset of the first special token at the end of a line, or anywhere outside of strings and comments."""
     last = _LAST_TOKEN.search(text)
     end = last.start() if last else len(text)
-    if (token := _WITHIN_LINE.search(text, 0, end)) is None:
+    if _WITHIN_LINE.search(text, 0, end) is None:
         return end
-    before = 0
+    between = 0
     for lexeme, after in lexemes(text, 0, language):
-        while token is not None and token.start() < after:
-            if before <= token.start() < after - len(lexeme):
-                return token.start()
-            token = _WITHIN_LINE.search(text, token.end(), end)
-        before = after
-        if token is None:
-            return end
+        if token := _WITHIN_LINE.search(text, between, min(after - len(lexeme), end)):
+            return token.start()
+        between = after
+    token = _WITHIN_LINE.search(text, between, end)
     return token.start() if token else end
 
 
@@ -265,6 +265,11 @@ class _Candidate:
     level: int
     is_whole: bool
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The greatest is the best."""
+        return self.level * self.is_whole, self.rank, self.level, self.is_whole
+
 
 def _program_in(answer: str, facts: PromptFacts) -> str:
     """The best candidate of an answer with its helpers, behind the given code if it is a body."""
@@ -274,23 +279,13 @@ def _program_in(answer: str, facts: PromptFacts) -> str:
     candidates = _candidates(answer, facts)
     if not candidates:
         return ""
-    best = max(
-        range(len(candidates)),
-        key=lambda n: (
-            candidates[n].level * candidates[n].is_whole, candidates[n].rank, candidates[n].level,
-            candidates[n].is_whole, n,
-        ),
-    )  # fmt: skip
+    best = max(range(len(candidates)), key=lambda number: (candidates[number].order, number))
     program = candidates[best].program
     if first_line(program)[:1].isspace():
         return _body_or_program(program, facts)
     for helper in reversed(candidates[:best]):
-        if (
-            helper.rank >= 2
-            and helper.is_whole
-            and not _level(helper.program, facts)
-            and _is_used(helper.program, program, facts)
-        ):
+        is_definitions = helper.rank >= 2 and helper.is_whole and not helper.level
+        if is_definitions and _is_used(helper.program, program, facts):
             program = helper.program.rstrip("\n") + "\n\n" + program
     return program
 
@@ -308,8 +303,8 @@ def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
     for text, rank in found:
         program = without_epilogue(text[end_of_preamble(text, language) :], language) if rank == 1 else text
         if has_code(program, language) and not (rank == 1 and is_prose(first_line(program), language)):
-            level = _level(textwrap.dedent(program), facts)
-            candidates.append(_Candidate(program, rank, level, looks_complete(textwrap.dedent(program), language)))
+            whole = textwrap.dedent(program)
+            candidates.append(_Candidate(program, rank, _level(whole, facts), looks_complete(whole, language)))
     return candidates
 
 
