@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 # Memory may grow by so much before free memory is returned: new pages cost time.
-GROWTH_BYTES = 512 << 20
+GROWTH_BYTES = 256 << 20
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
 _LARGE_BLOCK_BYTES = 16 << 20
 
