@@ -121,9 +121,9 @@ def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> 
     elif output == "csv":
         click.echo(escape_controls(to_csv(summaries)), nl=False)
     elif output == "markdown":
-        click.echo(escape_controls(bench_markdown(summaries, comparisons)), nl=False)
+        click.echo(escape_controls(bench_markdown(summaries, comparisons, result.asked)), nl=False)
     else:
-        show_bench(summaries, comparisons)
+        show_bench(summaries, comparisons, result.asked)
     if plot is not None:  # last: a failed plot must not lose the results
         plot_bench(summaries, plot)
         say(f"wrote the plot to {plot}")

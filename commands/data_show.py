@@ -19,7 +19,7 @@ from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.problems.sources import open_problems
-from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat
+from securecoderl_edge.prompts.styles import CHAT_STYLES, OURS, STYLES, PromptFormat
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def _reader(model: str | None, style: str) -> AbstractContextManager[Reader | No
 
 
 def _format(style: str) -> PromptFormat:
-    if style == "chat":
-        raise UsageError("--prompt-style chat needs the chat template of a model. Add --model.")
+    if style in CHAT_STYLES:
+        raise UsageError(f"--prompt-style {style} needs the chat template of a model. Add --model.")
     return OURS if style == "auto" else PromptFormat(style)
 
 

@@ -20,6 +20,7 @@ from securecoderl_edge.evaluation.tables import (
     Table,
     bench_tables,
     comparison_table,
+    conclusions,
     devices_in_words,
     prompts_in_words,
     to_markdown,
@@ -39,10 +40,13 @@ _FOOTNOTE = (
 )
 
 
-def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison]) -> None:
-    """Print quality, speed and reward levels of each model, then the paired comparisons."""
+def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison], asked: str = "") -> None:
+    """Print the conclusions, quality, speed and reward levels of each model, then the paired comparisons."""
     # A pipe has no width; rich would take 80 columns.
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
+    for line in conclusions(summaries, comparisons, asked):
+        console.print(escape_controls(line))
+    console.print()
     if console.width >= WIDE:
         for table in bench_tables(summaries, lines=2):
             _print(console, table)

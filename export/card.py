@@ -24,6 +24,7 @@ from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.gguf.folder import gguf_source
 from securecoderl_edge.prompts.styles import (
+    CHAT_STYLES,
     INSTRUCTION_HEADING,
     PROBLEM_HEADING,
     RESPONSE_HEADING,
@@ -198,7 +199,7 @@ def how_to_run(result: ExportResult, language: str, folder: Path = Path(), gguf_
     if isinstance(result.manifest, AdapterManifest):
         base = gguf_base or "base.gguf"
         # llama-cli applies a chat template unless it is told not to.
-        single = "" if result.manifest.prompt_style == "chat" else "-no-cnv "
+        single = "" if result.manifest.prompt_style in CHAT_STYLES else "-no-cnv "
         call = f'Llama({json.dumps(base)}, lora_path={json.dumps(str(path))})("...")'
         export = "sce export BASE --quant f16 --out base.gguf  # BASE: the base model of the adapter"
         program = f"from llama_cpp import Llama; print({call})"

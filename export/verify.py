@@ -18,7 +18,7 @@ from securecoderl_edge.export.llama_cpp import bounds_of
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import read_chat_template
-from securecoderl_edge.prompts.styles import STYLES, PromptFormat, format_statement
+from securecoderl_edge.prompts.styles import CHAT_STYLES, STYLES, PromptFormat, format_statement
 from securecoderl_edge.system.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.system.processes import ask
 
@@ -117,7 +117,7 @@ def probe_texts(base: Path) -> list[str]:
     modules = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (textwrap, json.decoder)]
     tokenizer, chat = read_tokenizer(base), read_chat_template(base)
     added = [token["content"] for token in tokenizer.document()["added_tokens"]]
-    formats = [PromptFormat(style, chat) for style in STYLES if style != "chat" or chat]
+    formats = [PromptFormat(style, chat) for style in STYLES if style not in CHAT_STYLES or chat]
     prompts = [format.prompt(problem) for format in formats for problem in _PROBLEMS]
     return [*PROMPTS, _INDENTED_DIGITS, *prompts, *modules, "x = 1\n".join(["", *added, ""])]
 

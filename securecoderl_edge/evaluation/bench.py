@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
@@ -16,9 +16,17 @@ from securecoderl_edge.evaluation.evaluate import (
     EvaluationPlan,
     batches,
 )
+from securecoderl_edge.evaluation.protocol import BENCHMARK_TOKENS, EVALPLUS_STOPS, PROTOCOLS, asked_as
 from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.summary import EvaluationSummary
-from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_record, summary_record
+from securecoderl_edge.evaluation.tables import (
+    Comparison,
+    compare,
+    comparison_record,
+    conclusions,
+    corrected,
+    summary_record,
+)
 from securecoderl_edge.languages.language import C
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import Problem
@@ -38,9 +46,6 @@ from securecoderl_edge.runtimes.spec import (
 )
 from securecoderl_edge.system.machine import describe_machine
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class BenchSettings(RuntimeSettings, SamplingSettings):
@@ -51,6 +56,12 @@ class BenchSettings(RuntimeSettings, SamplingSettings):
         "Problems to solve: starter[:SPLIT], humaneval, mbpp[:SPLIT], or a file in any format of sce data import.  "
         "[default: starter:eval; starter:c-eval for models of C]",
         metavar="SET|FILE",
+    )
+    protocol: str = setting(
+        "sce",
+        "How benchmarks are asked. sce: our way; evalplus: EvalPlus' prompts with the beginning of the answer, for "
+        "HumanEval(+) and MBPP(+); classic: MBPP with its three assertions.",
+        choices=PROTOCOLS,
     )
     max_prompt_tokens: int | None = setting(
         None,
@@ -84,7 +95,7 @@ class BenchSettings(RuntimeSettings, SamplingSettings):
         """What is asked of a model in this prompt format."""
         return EvaluationPlan(
             self.samples,
-            self.sampling(),
+            self.sampling(EVALPLUS_STOPS if self.protocol == "evalplus" else ()),
             format,
             self.max_prompt_tokens,
             self.extract or "auto",
@@ -125,7 +136,13 @@ class Bench:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Paired differences, of the pairs that were evaluated."""
-        return [compare(self.done[a], self.done[b]) for a, b in self.pairs if a in self.done and b in self.done]
+        pairs = [(a, b) for a, b in self.pairs if a in self.done and b in self.done]
+        return corrected([compare(self.done[a], self.done[b]) for a, b in pairs])
+
+    @property
+    def asked(self) -> str:
+        """The benchmark and its protocol, for `conclusions`."""
+        return f" of {self.settings.problems}, protocol {self.settings.protocol}"
 
     def record(self) -> dict[str, Any]:
         """The JSON document: results, paired differences, settings, and the machine at the end.
@@ -144,6 +161,7 @@ class Bench:
             for (index, each), summary in zip(self.done.items(), self.summaries, strict=True)
         ]
         return {
+            "conclusions": conclusions(self.summaries, self.comparisons, self.asked),
             "models": models,
             "comparisons": [comparison_record(comparison) for comparison in self.comparisons],
             "settings": asdict(self.settings),
@@ -175,7 +193,7 @@ def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda
     """The problems to solve; ``starter`` alone means its evaluation split. Errors, ``tell``: as in `open_problems`."""
     source = f"{STARTER}:eval" if settings.problems in (None, STARTER) else settings.problems
     max_tests = sys.maxsize if is_benchmark(source) else settings.max_tests
-    return open_problems(source, max_tests, tell)[: settings.limit]
+    return asked_as(open_problems(source, max_tests, tell)[: settings.limit], settings.protocol)
 
 
 def bench_batches(settings: BenchSettings, problems: Sequence[Problem]) -> dict[int, Sequence[Problem]]:
@@ -213,12 +231,20 @@ def with_budgets(
         for name, value in vars(joined).items()
         if value not in (None, "auto") and getattr(settings, name) is None
     ]
+    problems = settings.problems or default_problems(specs, tell)
+    tokens = BENCHMARK_TOKENS if is_benchmark(problems) else MAX_TOKENS
+    style = settings.prompt_style
+    if settings.protocol == "evalplus":
+        if style not in ("auto", "evalplus"):
+            raise UsageError("--protocol evalplus has a prompt of its own. Leave out --prompt-style.")
+        joined, style = replace(joined, max_tokens=settings.max_tokens or BENCHMARK_TOKENS), "evalplus"
     if taken:
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
     return replace(
         settings,
-        problems=settings.problems or default_problems(specs, tell),
-        max_tokens=joined.max_tokens or MAX_TOKENS,
+        problems=problems,
+        prompt_style=style,
+        max_tokens=joined.max_tokens or tokens,
         max_prompt_tokens=joined.max_prompt_tokens,
         extract=joined.extract or "auto",
     )

@@ -13,7 +13,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import BASE_TAG, Problem
 from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.prompts.fitting import fit_problem
@@ -130,6 +130,8 @@ def evaluate(
                 for sample, completion in enumerate(completions):
                     program = extract_program(completion.text, about)
                     generation = {**_generation(completion), "prompt_cut": as_shown is not problem}
+                    if BASE_TAG in problem.tags:
+                        generation["has_base_tests"] = True
                     collected.score(scorer, Submission(problem, program, sample, extract), generation)
             collected.collect()
     except BaseException:

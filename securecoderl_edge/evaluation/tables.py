@@ -9,18 +9,26 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.summary import EvaluationSummary, Percentiles
-from securecoderl_edge.scoring.intervals import Interval, mcnemar_exact, paired_difference
-from securecoderl_edge.scoring.metrics import EVERY_METRIC, METRICS, SECURITY_METRICS, Metric, by_problem, values_of
+from securecoderl_edge.scoring.intervals import (
+    Z_95,
+    Interval,
+    exchange_test,
+    holm,
+    mcnemar_exact,
+    paired_difference,
+)
+from securecoderl_edge.scoring.metrics import EVERY_METRIC, METRICS, OPTIONAL_METRICS, Metric, by_problem, values_of
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
-_SIGNIFICANCE = 0.05
+_SIGNIFICANCE, _Z_POWER = 0.05, 0.8416  # of 80 %
 
+_SOLVED = Metric("", "", True, lambda row: None)
 # Columns of quality are `scoring.metrics.METRICS`.
 _SPEED_COLUMNS = (
     "Model",
@@ -48,18 +56,20 @@ class Difference:
     """One metric of two models on the same samples: second minus first.
 
     Attributes:
-        p_value: McNemar's exact p value for rates with one sample per problem, else None.
+        p_value: of McNemar's exact test for rates with one sample per problem, else of `exchange_test`; adjusted for
+            the number of verdicts by `corrected`.
+        needed: problems with which a difference of this size would be shown in 80 % of evaluations.
     """
 
     metric: Metric
     interval: Interval
-    p_value: float | None
+    p_value: float
+    needed: int | None = None
 
     @property
     def distinguishable(self) -> bool:
-        """Whether the difference is significant: the 95 % interval excludes 0, and the exact test, if any, agrees."""
-        agrees = self.p_value is None or self.p_value < _SIGNIFICANCE
-        return self.interval.excludes_zero and agrees
+        """Whether the difference is significant: the 95 % interval excludes 0, and the test agrees."""
+        return self.interval.excludes_zero and self.p_value < _SIGNIFICANCE
 
 
 @dataclass(frozen=True)
@@ -88,8 +98,26 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
         before, after = ([values_of(metric, rows) for rows in side.values()] for side in grouped)
         if any(before) and any(after):
             interval = paired_difference(before, after)
-            differences.append(Difference(metric, interval, _mcnemar(metric, before, after)))
+            needed = problems_needed(interval, len(before))
+            differences.append(Difference(metric, interval, _p_value(metric, before, after), needed))
     return Comparison(first.label, second.label, len(grouped[0]), tuple(differences))
+
+
+def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons with p values adjusted for all verdicts of them together, by Holm's method."""
+    adjusted = iter(holm([each.p_value for comparison in comparisons for each in comparison.differences]))
+    return [
+        replace(comparison, differences=tuple(replace(each, p_value=next(adjusted)) for each in comparison.differences))
+        for comparison in comparisons
+    ]
+
+
+def problems_needed(interval: Interval, problems: int) -> int | None:
+    """The problems that it takes to show a difference like this one with a power of 80 %; None if it is 0."""
+    half = (interval.high - interval.low) / 2
+    if not interval.value or not half > 0:
+        return None
+    return math.ceil(problems * (half * (1 + _Z_POWER / Z_95) / interval.value) ** 2)
 
 
 def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = False, lines: int = 1) -> str:
@@ -105,13 +133,46 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
     return f"{value}\n{low}–{high}" if lines == 2 else f"{value} [{low}, {high}]"
 
 
+def conclusions(
+    summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison], asked: str = ""
+) -> list[str]:
+    """What an evaluation says, in words: pass@k of each model, and of each comparison whether a difference is shown.
+
+    Args:
+        asked: the benchmark and its protocol.
+    """
+    lines = []
+    for summary in summaries:
+        rates = {1: summary.metrics["all_tests_rate"], **summary.pass_at}
+        cells = [f"pass@{k} {interval_cell(rate, _SOLVED)} %" for k, rate in rates.items()]
+        if base := summary.metrics.get("base_tests_rate"):
+            cells.append(f"with the base tests alone {interval_cell(base, _SOLVED)} %")
+        lines.append(f"{summary.label}: {', '.join(cells)} of {summary.problems} problems{asked}")
+    for comparison in comparisons:
+        found = {each.metric.name: each for each in comparison.differences}["all_tests_rate"]
+        points = f"{_number(found.interval.value * 100, 1, True)} points"
+        verdict_in_words = f"{verdict(found)}, {points}"
+        if not found.distinguishable:
+            verdict_in_words = f"no difference shown ({points})"
+            if found.needed is not None and found.needed > comparison.problems:
+                verdict_in_words += f"; about {_round_up(found.needed):,} problems would be needed for one of this size"
+        lines.append(f"{comparison.second} against {comparison.first}: {verdict_in_words}")
+    return lines
+
+
+def _round_up(count: int) -> int:
+    """To two digits: it is an estimate."""
+    unit: int = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // unit) * unit
+
+
 def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
     """One row per model, one column per metric; with two ``lines`` the interval is below the value.
 
-    `SECURITY_METRICS` are left out if no problem has security tests.
+    `OPTIONAL_METRICS` are left out if they apply to no problem.
     """
-    security = [metric for metric in SECURITY_METRICS if any(metric.name in summary.metrics for summary in summaries)]
-    shown = (*METRICS, *security)
+    optional = [metric for metric in OPTIONAL_METRICS if any(metric.name in summary.metrics for summary in summaries)]
+    shown = (*METRICS, *optional)
     rows = [
         (summary.label, *(interval_cell(summary.metrics.get(metric.name), metric, lines=lines) for metric in shown))
         for summary in summaries
@@ -167,12 +228,11 @@ def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Tab
     secure_ks = sorted({k for summary in summaries for k in summary.func_sec_at})
     if not ks:
         return None
-    as_rate = Metric("", "", True, lambda row: None)
     rows = [
         (
             summary.label,
-            *(interval_cell(summary.pass_at.get(k), as_rate, lines=lines) for k in ks),
-            *(interval_cell(summary.func_sec_at.get(k), as_rate, lines=lines) for k in secure_ks),
+            *(interval_cell(summary.pass_at.get(k), _SOLVED, lines=lines) for k in ks),
+            *(interval_cell(summary.func_sec_at.get(k), _SOLVED, lines=lines) for k in secure_ks),
         )
         for summary in summaries
     ]
@@ -195,12 +255,12 @@ def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> T
     rows = []
     for difference in comparison.differences:
         p = difference.p_value
-        p_value = "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+        p_value = "<0.001" if p < 0.001 else f"{p:.3f}"
         cell = interval_cell(difference.interval, difference.metric, signed=True)
         rows.append((difference.metric.title, cell, p_value, verdict(difference)))
     if not with_p_values:
         return Table(("Metric", "difference", ""), tuple((row[0], row[1], row[3]) for row in rows))
-    return Table(("Metric", "difference", "McNemar p", ""), tuple(rows))
+    return Table(("Metric", "difference", "p", ""), tuple(rows))
 
 
 def verdict(difference: Difference) -> str:
@@ -241,7 +301,8 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
     differences = {
         difference.metric.name: {
             **(interval_record(difference.interval) or {}),
-            "mcnemar_p": difference.p_value,
+            "p_value": difference.p_value,
+            "problems_needed": difference.needed,
             "distinguishable": difference.distinguishable,
         }
         for difference in comparison.differences
@@ -289,9 +350,12 @@ def bench_tables(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> l
     return [quality_table(summaries, lines=lines), *([passes] if passes else []), *speed_and_stages]
 
 
-def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = ()) -> str:
-    """All tables of an evaluation as one Markdown text."""
-    parts = [to_markdown(table) for table in bench_tables(summaries)]
+def bench_markdown(
+    summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = (), asked: str = ""
+) -> str:
+    """The `conclusions` and all tables of an evaluation as one Markdown text."""
+    parts = ["".join(f"* {line}\n" for line in conclusions(summaries, comparisons, asked))]
+    parts += [to_markdown(table) for table in bench_tables(summaries)]
     for comparison in comparisons:
         title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
@@ -309,11 +373,11 @@ def byte_cell(count: int | None) -> str:
     return f"{count} B"
 
 
-def _mcnemar(metric: Metric, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float | None:
-    # The exact test needs independent pairs; several samples of one problem are dependent.
+def _p_value(metric: Metric, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float:
+    # McNemar's test needs independent pairs; several samples of one problem are dependent.
     pairs = list(zip(before, after, strict=True))
     if not metric.is_rate or any(len(first) != 1 or len(second) != 1 for first, second in pairs):
-        return None
+        return exchange_test(before, after)
     only_first = sum(first[0] > second[0] for first, second in pairs)
     only_second = sum(second[0] > first[0] for first, second in pairs)
     return mcnemar_exact(only_first, only_second)

@@ -13,8 +13,9 @@ from typing import Any
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
-from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, question
+from securecoderl_edge.prompts.styles import CHAT_STYLES, OURS, STYLES, PromptFormat, messages
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer, Submission
@@ -22,6 +23,8 @@ from securecoderl_edge.scoring.scorer import Scorer, Submission
 # A trainer's completion: text, or the messages of a conversation, the last of which the model wrote.
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
 
+# Stands for the model's own, which the trainer applies.
+_TEMPLATE_OF_TRAINER = ChatTemplate("{{ messages[0].content }}")
 PARTS = ("reward", "reward_paper", "r_func", "r_sec", "r_tests")
 
 _lock = threading.Lock()
@@ -58,15 +61,15 @@ class ProblemReward:
                 raise UsageError(f"unknown {name} {value!r}; choose from {', '.join(choices)}")
 
     def prompts(self) -> dict[str, Any]:
-        """The prompt of each problem by its id: text, or for ``chat`` a list of one message.
+        """The prompt of each problem by its id: text, or for chat a list of messages, the last of them prefilled.
 
         Raises:
             UsageError, SceError: as `load_problems`.
         """
         problems, format = _by_id(self.problems), self._format
-        if self.style != "chat":
+        if self.style not in CHAT_STYLES:
             return {name: format.prompt(problem) for name, problem in problems.items()}
-        return {name: [{"role": "user", "content": question(problem)}] for name, problem in problems.items()}
+        return {name: messages(problem, self.style) for name, problem in problems.items()}
 
     def scores(self, completions: Iterable[tuple[str, TrainerCompletion]]) -> list[Score]:
         """Score ``(problem id, completion)`` pairs in parallel; the scores are in the order of the pairs.
@@ -87,7 +90,7 @@ class ProblemReward:
     @property
     def _format(self) -> PromptFormat:
         # The template of a chat prompt is the trainer's. Answers to it have fences, as those to our own template may.
-        return OURS if self.style == "chat" else PromptFormat(self.style)
+        return OURS if self.style == "chat" else PromptFormat(self.style, _TEMPLATE_OF_TRAINER)
 
     def _problem(self, name: str) -> Problem:
         problem = _by_id(self.problems).get(name)

@@ -9,7 +9,7 @@ product that makes the logits. NumPy adds in float64; torch in float32, and read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -94,6 +94,17 @@ def draw(
         token = first_above(np.exp(tempered if truncate is None else truncate(tempered)), random.random())
     # Rounding could make the only likely token more than certain.
     return token, min(float(scores[token]) - float(np.log(weights.sum())), 0.0)
+
+
+def uniforms_of(seed: Sequence[int], count: int) -> Tensor:
+    """(count,) float32 numbers from [0, 1) for `draw_tokens`: those that `draw` takes from NumPy's generator.
+
+    Samples of one seed so have the same draws in every runtime, and a quantized model differs from its source by its
+    probabilities alone.
+    """
+    import torch
+
+    return torch.from_numpy(np.random.default_rng(seed).random(count)).float().clamp_max(_BELOW_ONE)
 
 
 def first_above(weights: Floats, part: float) -> int:

@@ -29,6 +29,8 @@ class Test:
 # Replaces the tests of a prompt that has none: the program is compiled and scanned, and its result on an empty input is
 # ignored.
 NO_TEST = Test("", "\0")
+# The tag of problems whose first test has all of the original benchmark, and the others more: EvalPlus' base and plus.
+BASE_TAG = "base-tests-first"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Extraction of the program from a completion, by one grammar for all prompt styles.
 
-    completion = [prompt] [role] [thought] answer [end of turn ...]
+    [prefilled beginning] completion = [prompt] [role] [thought] answer [end of turn ...]
     answer     = text between <answer>, <code>, [PYTHON] or [BEGIN] and their ends, or all of it
     program    = the best block of `answer`, behind the blocks of helpers and imports before it
     block      = fenced code, or the text outside of fences without the prose before and behind it
 
-The best block is whole and has what the problem needs, the function or a program that reads and prints; then a
-labelled one beats a bare one, and of equal ones the last counts, since models correct themselves (as LiveCodeBench has
-it). A body continues the given code. A program is never repaired: one that breaks off in the middle of a statement
-stays so and does not parse, since a repair would overrate the model.
+The best block is whole and has what the problem needs, the function or a program that reads and prints; then a labelled
+one beats a bare one, and of equal ones the last counts, since models correct themselves (as LiveCodeBench has it). A
+body continues the given code. Where the prompt has the beginning of a block, that block is the answer. A program is
+never repaired: one that breaks off in the middle of a statement stays so and does not parse, since a repair would
+overrate the model.
 
 Nothing here compiles the text, because untrusted text can crash a parser. The text is scanned line by line, in time
 proportional to its length.
@@ -93,6 +94,7 @@ class PromptFacts:
         is_thinking: whether the prompt ends with the beginning of a thought.
         language: of the program, a name in `LANGUAGES`.
         entry_point: the function that the problem needs; empty for a program that reads and prints.
+        prefill: the beginning of the answer, which the prompt has and the completion has not.
     """
 
     style: str = OURS.style
@@ -102,6 +104,7 @@ class PromptFacts:
     is_thinking: bool = False
     language: str = PYTHON.name
     entry_point: str = ""
+    prefill: str = ""
 
     @classmethod
     def of(cls, problem: Problem, format: PromptFormat = OURS) -> PromptFacts:
@@ -118,6 +121,7 @@ class PromptFacts:
             bool(open_thought(prompt)),
             problem.language,
             problem.entry_point or "",
+            format.prefill(problem),
         )
 
 
@@ -149,7 +153,8 @@ def extract_program(completion: str, facts: PromptFacts | None) -> str:
 def is_over(completion: str, facts: PromptFacts) -> bool:
     """Whether the program in a completion has ended: more text would not change the extracted program.
 
-    Considers whole lines only, and is False while the end is uncertain: behind a block of code another may follow.
+    Considers whole lines only, and is False while the end is uncertain: behind a block of code another may follow, but
+    not behind one that the prompt began.
     """
     lines = completion[: completion.rfind("\n") + 1]
     start = lines.lstrip()
@@ -174,6 +179,9 @@ def _answer_in(completion: str, facts: PromptFacts) -> str:
     text = text[found.end() :] if (found := _ROLE.match(text)) else text
     text = without_thought(text, facts.is_thinking)
     text = text[: _end_of_turn(text, facts.language)]
+    if facts.prefill:
+        text = facts.prefill + text
+        return text[: find_blocks(text, facts.language)[0].end]
     text = _tagged(text, facts.language)
     return text[: _end_of_section(text, facts)]
 

@@ -203,6 +203,7 @@ class HfRuntime:
     ) -> list[TokenCompletion]:
         import torch
 
+        from securecoderl_edge.models.drawing import uniforms_of
         from securecoderl_edge.models.other import sample_with_generate
         from securecoderl_edge.models.sampling import Sampler, sample
 
@@ -210,12 +211,12 @@ class HfRuntime:
             partial[prompt, index].add(token)
             return partial[prompt, index].is_done
 
-        generator = torch.Generator().manual_seed(sampling.seed)
+        keys = [(prompt, index) for prompt in range(len(prompts)) for index in range(n)]
         sampler = Sampler(
             sampling.temperature,
             sampling.max_tokens,
             self._tokenizer.ends,
-            torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
+            torch.stack([uniforms_of((sampling.seed, *key), sampling.max_tokens) for key in keys]),
             on_token=token_drawn,
             truncate=sampling.truncate,
         )

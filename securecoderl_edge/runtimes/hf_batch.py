@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.drawing import draw_tokens
+from securecoderl_edge.models.drawing import draw_tokens, uniforms_of
 from securecoderl_edge.models.sampling import RunningBatch, not_finite
 from securecoderl_edge.runtimes.protocol import DecodingProgress, DecodingTask
 from securecoderl_edge.runtimes.text_writer import BatchRow, Begin
@@ -22,8 +22,7 @@ class _Row(BatchRow):
 
     def __init__(self, task: DecodingTask, prompt_tokens: int, begin: Begin, started: float) -> None:
         super().__init__(task, prompt_tokens, begin, started)
-        generator = torch.Generator().manual_seed(task.sampling.seed)
-        self.uniforms = torch.rand(task.sample + 1, task.sampling.max_tokens, generator=generator)[-1]
+        self.uniforms = uniforms_of((task.sampling.seed, 0, task.sample), task.sampling.max_tokens)
 
 
 class HfBatch:

@@ -34,8 +34,8 @@ class Sampling:
 
     Attributes:
         temperature: 0 is greedy decoding, as is any below a millionth.
-        seed: makes samples of one runtime at one batch width reproducible; other runtimes, and other widths, give
-            other samples of the same distribution.
+        seed: of the random numbers, one for each token, the same in all runtimes. Samples of one runtime at one batch
+            width are reproducible; elsewhere they differ where rounding or quantization moves a probability.
         top_k: keep this many of the most likely tokens; 0 keeps all.
         top_p: keep the fewest most likely tokens that together have this probability (nucleus sampling, Holtzman et
             al. 2020).
@@ -271,7 +271,7 @@ class SamplingSettings:
     )
     max_tokens: int | None = setting(
         None,
-        "Maximum number of tokens per completion.  [default: that of the run's training, else 256]",
+        "Maximum number of tokens per completion.  [default: that of the run's training, else 256; 768 for benchmarks]",
         minimum=1,
         metavar="N",
     )

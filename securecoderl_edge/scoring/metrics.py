@@ -65,12 +65,19 @@ def is_right_and_secure(row: Row) -> bool | None:
     return bool(passes_all_tests(row) and passes_security_tests(row))
 
 
-# Of problems with security tests; func-sec@1 is the name of the second in CWEval (arXiv:2501.08200).
-SECURITY_METRICS = (
+def passes_base_tests(row: Row) -> bool | None:
+    """Whether a sample passes the tests of the original benchmark, in a set with more tests; None in others."""
+    return list(row["verdicts"][:1]) == ["pass"] if row.get("has_base_tests") else None
+
+
+# Of problems with security tests, or with more tests than the original benchmark; func-sec@1 is the name of the second
+# in CWEval (arXiv:2501.08200).
+OPTIONAL_METRICS = (
     Metric("security_tests_rate", "Sec.Tests %", True, passes_security_tests),
     Metric("func_sec_rate", "All-P, secure %", True, is_right_and_secure),
+    Metric("base_tests_rate", "Base %", True, passes_base_tests),
 )
-EVERY_METRIC = (*METRICS, *SECURITY_METRICS)
+EVERY_METRIC = (*METRICS, *OPTIONAL_METRICS)
 
 
 def by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -90,7 +97,7 @@ def mean_of_scores(scores: Iterable[Score]) -> dict[str, Any]:
     """Rates and means over scores, named as in `METRICS`; empty input gives ``{}``.
 
     ``stages`` counts scores by the names of the reward levels; each sign has its rate. A metric without values
-    (``secure_rate``, if nothing parses) is None; one of `SECURITY_METRICS` is left out.
+    (``secure_rate``, if nothing parses) is None; one of `OPTIONAL_METRICS` is left out.
     """
     every = list(scores)
     if not every:

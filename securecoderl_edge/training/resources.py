@@ -32,7 +32,7 @@ from securecoderl_edge.problems.leakage import without_visible_tests
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.fitting import Fitted, fit_problems
-from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.prompts.styles import CHAT_STYLES, PromptFormat
 from securecoderl_edge.runs import Run
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.scorer import Scorer
@@ -142,7 +142,7 @@ def training_format(settings: TrainSettings, base: Path) -> PromptFormat:
         UsageError: the style is ``chat``, and the model has no chat template.
     """
     style = settings.prompt.style
-    return PromptFormat(style, read_chat_template(base) if style == "chat" else None)
+    return PromptFormat(style, read_chat_template(base) if style in CHAT_STYLES else None)
 
 
 def _fitting_problems(

@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
@@ -20,8 +22,11 @@ from securecoderl_edge.evaluation.tables import (
     compare,
     comparison_record,
     comparison_table,
+    conclusions,
+    corrected,
     interval_cell,
     pass_table,
+    problems_needed,
     quality_table,
     speed_table,
     stage_table,
@@ -178,10 +183,64 @@ def test_nothing_in_common_cannot_be_compared() -> None:
         compare(first, second)
 
 
-def test_several_samples_of_a_problem_have_no_exact_test() -> None:
-    rows = tuple(row(number, True, sample=sample) for number in range(5) for sample in range(2))
-    comparison = compare(Evaluation("a", rows, USAGE), Evaluation("b", rows, USAGE))
-    assert all(difference.p_value is None for difference in comparison.differences)
+def test_several_samples_of_a_problem_are_exchanged_together() -> None:
+    # Twenty problems that agree with themselves are no more evidence with ten samples each.
+    before, after = (
+        Evaluation("m", tuple(row(n, n < most, sample=sample) for n in range(20) for sample in range(10)), USAGE)
+        for most in (8, 12)
+    )
+    rate = next(each for each in compare(before, after).differences if each.metric.name == "all_tests_rate")
+    assert rate.p_value == pytest.approx(2 / 2**4, abs=0.01)
+    assert verdict(rate) == NOT_DISTINGUISHABLE
+
+
+def test_verdicts_are_corrected_for_their_number() -> None:
+    before, after = [number < 20 for number in range(100)], [number < 27 for number in range(100)]
+    once = compare(evaluation(before, "a"), evaluation(after, "b"))
+    assert "higher" in {verdict(each) for each in once.differences}
+    assert {verdict(each) for each in corrected([once])[0].differences} == {NOT_DISTINGUISHABLE}
+    noise = [once, *[compare(evaluation(before, "a"), evaluation(before, "c"))] * 3]
+    p_values = [each.p_value for each in once.differences]
+    assert all(new.p_value >= old for new, old in zip(corrected(noise)[0].differences, p_values, strict=True))
+
+
+def test_the_conclusion_is_in_words_with_the_problems_that_it_would_take() -> None:
+    before, after = [number < 20 for number in range(100)], [number % 10 < 3 for number in range(100)]
+    first, second = evaluation(before, "a"), evaluation(after, "b")
+    comparisons = corrected([compare(first, second)])
+    lines = conclusions([first.summary(), second.summary()], comparisons, " of mbpp, protocol sce")
+    assert lines[0] == "a: pass@1 20.0 [13.3, 28.9] % of 100 problems of mbpp, protocol sce"
+    assert re.fullmatch(r"b against a: no difference shown \(\+10\.0 points\); about [\d,]+ problems .*", lines[2])
+    clear = compare(evaluation([False] * 50, "a"), evaluation([True] * 50, "b"))
+    assert conclusions([], corrected([clear])) == ["b against a: higher, +100.0 points"]
+
+
+def test_the_problems_that_are_needed_show_such_a_difference_in_most_evaluations() -> None:
+    random = np.random.default_rng(1)
+
+    def solved(problems: int) -> tuple[list[bool], list[bool]]:
+        easy = random.random(problems)
+        return [bool(each) for each in random.random(problems) < easy], [
+            bool(each) for each in random.random(problems) < np.minimum(1, easy + 0.08)
+        ]
+
+    def difference(problems: int) -> Difference:
+        before, after = solved(problems)
+        both = compare(evaluation(before), evaluation(after))
+        return next(each for each in both.differences if each.metric.name == "all_tests_rate")
+
+    first = difference(20_000)
+    needed = problems_needed(first.interval, 20_000)
+    assert needed is not None
+    shown = [difference(needed).interval.excludes_zero for _ in range(60)]
+    assert 0.65 < sum(shown) / 60 < 0.95
+
+
+def test_base_tests_are_a_metric_of_sets_that_have_them() -> None:
+    rows = [{**row(n, False), "verdicts": ["pass" if n else "wrong", "wrong"], "has_base_tests": True} for n in (0, 1)]
+    summary = Evaluation("m", tuple(rows), USAGE).summary()
+    assert summary.metrics["base_tests_rate"].value == 0.5
+    assert "with the base tests alone 50.0" in conclusions([summary], [])[0]
 
 
 def test_a_comparison_is_strict_json_and_has_a_line_a_metric() -> None:

@@ -21,7 +21,7 @@ PROBLEMS = "starter:eval"
 
 
 @pytest.mark.filterwarnings("default")  # those of trl and transformers
-@pytest.mark.parametrize("style", ["stdin", "chat"])
+@pytest.mark.parametrize("style", ["stdin", "chat", pytest.param("prefilled", marks=pytest.mark.slow)])
 def test_a_step_of_trl_is_rewarded_by_the_sandbox(style: str, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", reason="needs trl")
     datasets = pytest.importorskip("datasets", reason="comes with trl")
@@ -52,7 +52,7 @@ def test_a_step_of_trl_is_rewarded_by_the_sandbox(style: str, tmp_path: Path) ->
     rewards = [value for _, value in seen]
     logged = next(row for row in trainer.state.log_history if "rewards/sce_reward/mean" in row)
     assert logged["rewards/sce_reward/mean"] == pytest.approx(sum(rewards) / 8)
-    assert {type(completion) for completion, _ in seen} == {list if style == "chat" else str}
+    assert {type(completion) for completion, _ in seen} == {str if style == "stdin" else list}
     assert max(rewards) > 0.4  # nano writes programs
     assert logged["grad_norm"] > 0
 

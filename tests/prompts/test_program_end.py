@@ -15,7 +15,8 @@ from securecoderl_edge.prompts.styles import OURS, PromptFormat
 CHAT = PromptFormat("chat", ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {}, "a test"))
 THINKING = PromptFormat("chat", ChatTemplate("{{ messages[0].content }}<think>", {}, "a test", thinks=True))
 PAPER = PromptFormat("paper")
-PROBLEMS, FORMATS = (STDIN, CALL, BEGUN), (OURS, PAPER, CODE, CHAT, THINKING)
+PREFILLED = PromptFormat("prefilled", CHAT.chat)
+PROBLEMS, FORMATS = (STDIN, CALL, BEGUN), (OURS, PAPER, CODE, CHAT, THINKING, PREFILLED)
 _LINES = (
     "n = int(input())", "print(n * 2)", "def double(numbers):", "    return [2 * n for n in numbers]", "", "   ",
     "# A comment", 'text = """', '"""', "'''", "    '''", "```", "```python", "```bash", "~~~", "   ```", "````",
@@ -48,6 +49,12 @@ def test_what_follows_the_end_changes_nothing(
         (STDIN, CODE, 'print(int(input()) * 2)\n\n"""\n'),
         (CALL, CODE, "def double(numbers):\n    return [2 * n for n in numbers]\n\nassert double([1]) == [2]\n"),
         (BEGUN, CODE, f"{BODY}\n\ndef other(x):\n"),
+        (CALL, PREFILLED, "def double(numbers):\n    return [2 * n for n in numbers]\n```\n"),
+        (
+            CALL,
+            PREFILLED,
+            'def double(numbers):\n    """\n    ```\n    """\n    return [2 * n for n in numbers]\n```\n',
+        ),
     ],
 )
 def test_the_end_is_seen_with_the_line_that_is_no_longer_part_of_it(

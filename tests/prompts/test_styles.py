@@ -10,9 +10,9 @@ import pytest
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, is_over
 from securecoderl_edge.prompts.fitting import CUT, fit_problem, fit_problems
-from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, choose_format, format_statement
+from securecoderl_edge.prompts.styles import CHAT_STYLES, OURS, STYLES, PromptFormat, choose_format, format_statement
 
 
 def test_a_prompt_holds_the_statement_and_ends_where_the_program_begins() -> None:
@@ -47,6 +47,8 @@ def test_half_of_a_surrogate_pair_becomes_a_question_mark_that_any_tokenizer_rea
 # The other styles
 
 TEMPLATE = ChatTemplate("<user>{{ messages[0].content }}<assistant>", {"eos_token": "<end>"})
+CHATTING = ChatTemplate("{% for m in messages %}{{ m.content }}<end>{% endfor %}", {"eos_token": "<end>"})
+PREFILLED = PromptFormat("prefilled", TEMPLATE)
 STDIN = Problem("a", 'Print "1".', tests=(Test("", "1"),))
 CALL = Problem(
     "c",
@@ -66,7 +68,7 @@ COMPLETION = replace(
 def test_no_style_lets_half_of_a_surrogate_pair_through(style: str) -> None:
     # Rendering may stumble over it as much as a tokenizer, so a template is given none.
     strict = ChatTemplate("{% if messages[0].content | urlencode %}{{ messages[0].content }}{% endif %}")
-    format = PromptFormat(style, strict if style == "chat" else None)
+    format = PromptFormat(style, strict if style in CHAT_STYLES else None)
     problem = replace(COMPLETION, statement="Print \ud83d.", starter_code="x = '\udc00'")
     prompt = format.prompt(problem)
     assert prompt.encode("utf-8")
@@ -117,7 +119,7 @@ def test_the_code_style_is_the_beginning_of_a_file() -> None:
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "code"])
 @pytest.mark.parametrize("problem", [STDIN, CALL, COMPLETION])
 def test_the_program_is_found_in_the_answer_that_is_taught(style: str, problem: Problem) -> None:
-    format = PromptFormat(style, TEMPLATE if style == "chat" else None)
+    format = PromptFormat(style, TEMPLATE if style in CHAT_STYLES else None)
     program = "def add(a, b):\n    return a + b\n\n\nprint(add(1, 2))\n"
     for completion in (format.answer(program), format.prompt(problem) + format.answer(program)):
         assert extract_program(completion, PromptFacts.of(problem, format)).strip() == program.strip()
@@ -128,12 +130,12 @@ def test_the_program_is_found_in_the_answer_that_is_taught(style: str, problem: 
 @pytest.mark.parametrize("style", STYLES)
 def test_no_style_shows_tests_or_solutions(style: str) -> None:
     problem = Problem("a", "Add.", tests=(Test("secret input", "secret output"),), solutions=("secret program",))
-    assert "secret" not in PromptFormat(style, TEMPLATE if style == "chat" else None).prompt(problem)
+    assert "secret" not in PromptFormat(style, TEMPLATE if style in CHAT_STYLES else None).prompt(problem)
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_the_function_to_write_is_named_if_the_statement_does_not(style: str) -> None:
-    format = PromptFormat(style, TEMPLATE if style == "chat" else None)
+    format = PromptFormat(style, TEMPLATE if style in CHAT_STYLES else None)
     assert "Write the function `add`." in format.prompt(replace(CALL, statement="The sum of both."))
     assert "Write the function `add`." not in format.prompt(replace(CALL, statement="Let add return the sum."))
     assert format.prompt(COMPLETION).count("Write the function") == 0
@@ -151,13 +153,10 @@ def test_an_unknown_style_and_a_chat_without_template_are_usage_errors() -> None
     [
         ("auto", "paper", None, "paper"),
         ("auto", None, None, "code"),
-        (
-            "auto",
-            None,
-            ChatTemplate("{% for m in messages %}{{ m.content }}<end>{% endfor %}", {"eos_token": "<end>"}),
-            "chat",
-        ),
+        ("auto", None, CHATTING, "chat"),
         ("auto", None, TEMPLATE, "code"),
+        ("evalplus", None, TEMPLATE, "code"),
+        ("evalplus", "paper", CHATTING, "prefilled"),
         ("auto", "stdin", TEMPLATE, "stdin"),
         ("stdin", "paper", None, "stdin"),
     ],
@@ -166,6 +165,41 @@ def test_a_model_is_asked_as_it_was_trained(
     asked: str, trained: str | None, chat: ChatTemplate | None, style: str
 ) -> None:
     assert choose_format(asked, trained, chat).style == style
+
+
+# The beginning of the answer
+
+
+def test_a_prefilled_prompt_is_that_of_evalplus_to_the_letter() -> None:
+    request = (
+        "Please provide a self-contained Python script that solves the following problem in a markdown code block:"
+    )
+    reply = "Below is a Python script with a self-contained function that solves the problem and passes"
+    end = f"<assistant>{reply} corresponding tests:\n```python\n"
+    stub = 'def add(a, b):\n    """The sum."""'
+    assert PREFILLED.prompt(COMPLETION) == f"<user>{request}\n```\n{stub}\n```\n{end}"
+    as_evalplus = replace(CALL, statement="Add.\nassert add(1, 2) == 3")
+    task = '"""\nAdd.\nassert add(1, 2) == 3\n"""'
+    assert PREFILLED.prompt(as_evalplus) == f"<user>{request}\n```\n{task}\n```\n{end}"
+
+
+def test_a_prefilled_prompt_asks_for_what_the_problem_needs() -> None:
+    assert "reads standard input" in PREFILLED.prompt(STDIN)
+    assert "function" not in PREFILLED.prompt(STDIN)
+    in_c = PREFILLED.prompt(replace(STDIN, language="c"))
+    assert in_c.endswith(":\n```c\n")
+    assert "Python" not in in_c
+
+
+@pytest.mark.parametrize("problem", [STDIN, CALL, COMPLETION])
+def test_the_answer_that_is_taught_continues_the_prefilled_block_and_ends_with_it(problem: Problem) -> None:
+    program = "def add(a, b):\n    return a + b"
+    facts = PromptFacts.of(problem, PREFILLED)
+    answer = PREFILLED.answer(program)
+    assert extract_program(answer, facts).strip() == program
+    assert is_over(f"{answer}\n", facts)
+    assert extract_program(f"{answer}\n\nIt adds.\n```python\nprint(add(1, 2))\n```", facts).strip() == program
+    assert extract_program("```\nIt cannot be done.", facts) == "```\nIt cannot be done."
 
 
 # The token budget
@@ -182,7 +216,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_statement_and_no_more_th
 ) -> None:
     statement = " ".join(f"word{number}" for number in range(40))
     problem = replace(STDIN, statement=statement)
-    format = PromptFormat(style, TEMPLATE if style == "chat" else None)
+    format = PromptFormat(style, TEMPLATE if style in CHAT_STYLES else None)
     fitting = fit_problem(problem, format, words, room)
     if words(format.prompt(problem)) <= room:
         assert fitting is problem

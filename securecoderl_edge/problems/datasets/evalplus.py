@@ -22,7 +22,7 @@ from securecoderl_edge.problems.datasets.evalplus_tests import (
     tests_of,
 )
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import BASE_TAG, Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
 # EvalPlus gives a program four times as long as the reference solution.
@@ -47,7 +47,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally, evaluate: Eva
         ProblemError: it cannot be used.
     """
     task = _task(record)
-    tests, slowest = tests_of(task, tally, evaluate)
+    tests, slowest, has_base = tests_of(task, tally, evaluate)
     return Problem(
         id=task.id,
         statement=task.statement,
@@ -57,6 +57,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally, evaluate: Eva
         starter_code=task.starter_code,
         solutions=(task.reference,),
         source=task.id.partition("/")[0],
+        tags=(BASE_TAG,) if has_base else (),
         time_limit_s=max(_LEAST_SECONDS, round(_TIME_FACTOR * slowest, 1)),
     )
 

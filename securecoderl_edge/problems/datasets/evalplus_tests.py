@@ -69,22 +69,23 @@ class ReferenceOutput:
 Evaluate = Callable[[str, str, str], ReferenceOutput]
 
 
-def tests_of(task: EvalplusTask, tally: Tally, evaluate: Evaluate) -> tuple[tuple[str, ...], float]:
-    """The assertions of a problem, and the CPU seconds of the slowest of them.
+def tests_of(task: EvalplusTask, tally: Tally, evaluate: Evaluate) -> tuple[tuple[str, ...], float, bool]:
+    """The assertions of a problem, the CPU seconds of the slowest, and whether the first has all base inputs.
 
     Raises:
         DropRecord: the reference solution fails, or no test is left.
     """
-    tests, slowest = [], 0.0
+    tests, slowest, has_base = [], 0.0, False
     for inputs, most in ((task.base, 1), (task.plus, _PLUS_BATCHES)):
         for batch in _batches(inputs, most, task.id, tally):
             kept, expected, seconds = _expected(task, batch, tally, evaluate)
             slowest = max(slowest, seconds)
             if kept:
                 tests.append(_assertion(task, kept, expected))
+                has_base = has_base or kept == task.base
     if not tests:
         raise DropRecord("no usable tests")
-    return tuple(tests), slowest
+    return tuple(tests), slowest, has_base
 
 
 def _batches(inputs: list[list[Any]], most: int, where: str, tally: Tally) -> list[list[list[Any]]]:
