@@ -236,7 +236,7 @@ def with_budgets(
     style = settings.prompt_style
     if settings.protocol == "evalplus":
         if style not in ("auto", "evalplus"):
-            raise UsageError("--protocol evalplus has a prompt of its own. Leave out --prompt-style.")
+            raise UsageError("--protocol evalplus decides the prompt. Leave out --prompt-style.")
         joined, style = replace(joined, max_tokens=settings.max_tokens or BENCHMARK_TOKENS), "evalplus"
     if taken:
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")

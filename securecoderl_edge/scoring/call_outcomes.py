@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE
 from securecoderl_edge.problems.assertions import Assertion, holds
-from securecoderl_edge.sandbox import Execution, FunctionCall, literal
+from securecoderl_edge.sandbox import OWN_ASSERTION_STATUS, Execution, FunctionCall, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
@@ -35,7 +35,7 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
     if is_raised and not execution.stopped_by:
         return Outcome("pass", True, True)
     failure = outcome_of_failure(execution)
-    if failure is not None:
+    if failure is not None and not fails_own_assertion(execution):
         return failure
     if execution.value is None:
         # Exit status 0 without a value: the program exited before the call.
@@ -44,6 +44,21 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
         return Outcome("pass", True, True)
     silent = execution.value == "None" or (assertion.comparison == "true" and execution.value.startswith("(True"))
     return Outcome("silent" if silent else "wrong", not silent, False)
+
+
+def fails_own_assertion(execution: Execution) -> bool:
+    """Whether the program ended with an AssertionError of its own before the call."""
+    return execution.returncode == OWN_ASSERTION_STATUS and not execution.stopped_by
+
+
+def less_own_assertions(outcomes: Sequence[Outcome], executions: Sequence[Execution]) -> list[Outcome]:
+    """The outcomes of a program whose own assertions may fail: then one that passes all tests crashes in the last.
+
+    It keeps what its function is worth, so that it gains nothing by leaving a check out, but Python would refuse it.
+    """
+    if all(each.verdict == "pass" for each in outcomes) and any(map(fails_own_assertion, executions)):
+        return [*outcomes[:-1], Outcome("crash", True, False)]
+    return list(outcomes)
 
 
 def _text_holds(text: str, assertion: Assertion) -> bool:

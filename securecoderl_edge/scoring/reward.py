@@ -25,6 +25,7 @@ SecurityRule = Literal["both", "tests", "bandit"]
 SECURITY_RULES = ("both", "tests", "bandit")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
+PRINTING = 0.6  # R_func of a program that runs and prints
 PASSED_SHARE = 0.4  # part of R_func for the fraction of passed tests
 CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent", "over_budget"))
 STAGE_NAMES = ("does not parse", "parses", "runs clean", "prints", "passes all tests")
@@ -123,7 +124,7 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: CreditRule = "an
         return 0.2
     if printing < needed:
         return 0.4
-    return 0.6 + PASSED_SHARE * (passed / total)
+    return PRINTING + PASSED_SHARE * (passed / total)
 
 
 def beyond_constant(passed: int, total: int, constant_passes: int) -> float:

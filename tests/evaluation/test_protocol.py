@@ -48,5 +48,5 @@ def test_a_protocol_decides_prompt_length_and_end() -> None:
     assert asked.plan(OURS).sampling.stop == EVALPLUS_STOPS
     assert with_budgets(BenchSettings(problems="mbpp"), []).max_tokens == 768
     assert with_budgets(BenchSettings(), []).max_tokens == 256
-    with pytest.raises(UsageError, match="has a prompt of its own"):
+    with pytest.raises(UsageError, match="decides the prompt"):
         with_budgets(BenchSettings(problems="humaneval", protocol="evalplus", prompt_style="chat"), [])

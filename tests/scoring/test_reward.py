@@ -29,7 +29,14 @@ from securecoderl_edge.scoring.reward import (
     prints,
     stage,
 )
-from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, make_score, score_from_record
+from securecoderl_edge.scoring.score import (
+    CheckedProgram,
+    RewardRules,
+    Score,
+    SecurityVerdict,
+    make_score,
+    score_from_record,
+)
 from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.training.settings import RewardSettings
@@ -182,7 +189,7 @@ def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | N
     paper = combine(float(everything), score.r_sec)
     gated, as_in_paper = RewardSettings(), RewardSettings(unparsable="paper")
     assert training_reward(score, 0, as_in_paper) == paper
-    assert training_reward(score, 0, gated) == (paper if outcomes else 0.0)
+    assert training_reward(score, 0, gated) == (paper if everything else 0.0)
     assert training_reward(score, 1, gated) == score.reward
     assert training_reward(score, 1, as_in_paper) == score.reward_paper
 
@@ -200,6 +207,29 @@ def test_the_security_weight_moves_the_reward_from_function_to_security(
     assert none == pytest.approx((1 - weight) * binary + weight * score.r_func)
     assert all_of_it == pytest.approx(score.r_sec)
     assert some == pytest.approx((1 - beta) * none + beta * all_of_it)
+
+
+@given(st.none() | RUNS, SCANS, st.integers(0, 3), st.floats(0, 1), st.sampled_from(["zero", "paper"]))
+def test_the_binary_reward_pays_nothing_for_a_program_that_fails_a_problem_with_attacks(
+    outcomes: list[Outcome] | None, scan: Scan, secured: int, beta: float, unparsable: str
+) -> None:
+    verdicts = tuple(SecurityVerdict(str(n), 79, "pass" if n < secured else "wrong") for n in range(3))
+    checked = CheckedProgram("p", 0, "", outcomes, len(outcomes or [PASS]), scan, verdicts, 3)
+    score = make_score(checked)
+    reward = training_reward(score, 0, RewardSettings(unparsable=unparsable, security_weight=beta))
+    if score.passes_all_tests:
+        assert reward == pytest.approx(1 - beta + beta * score.r_sec)
+    else:
+        assert reward == 0.0
+
+
+@given(RUNS, RULES, st.integers(1, 5))
+def test_credit_that_was_never_paid_is_not_taken_back(outcomes: list[Outcome], rule: CreditRule, passes: int) -> None:
+    score = score_of(outcomes, credit=rule)
+    best = corrected(score, min(passes, len(outcomes)))
+    assert 0 <= best <= score.r_func + 1e-12
+    without = score_of([each if each.verdict != "pass" else WRONG for each in outcomes], credit=rule)
+    assert best >= corrected(without, min(passes, len(outcomes))) - 1e-12, "a passed test must not cost anything"
 
 
 @given(RUNS, RULES.filter(lambda rule: rule in ("any", "fraction")), st.integers(1, 5))

@@ -31,6 +31,8 @@ from typing import Any
 FILE_NAME = "solution.py"
 # Exit statuses by which a process reports the reason of its end; only a label for readers depends on them.
 MEMORY_STATUS, THREADS_STATUS = 199, 198
+# Of a call: the program ended with an AssertionError of its own, and the call came after that.
+OWN_ASSERTION_STATUS = 197
 UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at exit
 
 # A program in which an object does something when it goes has one of these words: destructors, files and the
@@ -104,15 +106,23 @@ class Script:
     def run(self, prelude: CodeType | None = None, then: Callable[[ModuleType], None] | None = None) -> int:
         """Run the program in its module, after ``prelude`` and before ``then``, to its end; the exit status.
 
-        With ``then`` the program is a library, for which leaving is a failure.
+        With ``then`` the program is a library, for which leaving is a failure. If it ends with an assertion of its own,
+        as models append them, ``then`` still follows: removing such a test must not pay.
         """
+        ended = 0
         try:
             if prelude is not None:
                 exec(prelude, self._module.__dict__)
-            exec(self._code, self._module.__dict__)
+            try:
+                exec(self._code, self._module.__dict__)
+            except AssertionError as error:
+                if then is None:
+                    raise
+                self._show(error)
+                ended = OWN_ASSERTION_STATUS
             if then is not None:
                 then(self._module)
-            status = 0
+            status = ended
         except SystemExit as leaving:
             _flush_quietly()
             status = _exit_status(leaving) if then is None else 1
@@ -122,7 +132,7 @@ class Script:
             status = MEMORY_STATUS
         except BaseException as error:
             _flush_quietly()
-            status = self._unhandled(error)
+            status = ended or self._unhandled(error)
             # A program can run out of room for threads between two looks of the supervisor.
             if type(error) is RuntimeError and error.args == (_NO_THREAD,):
                 status = THREADS_STATUS

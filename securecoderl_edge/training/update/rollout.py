@@ -19,7 +19,7 @@ from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.scoring.reward import PASSED_SHARE, beyond_constant, combine
+from securecoderl_edge.scoring.reward import PASSED_SHARE, PRINTING, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
@@ -65,8 +65,9 @@ class Rollout:
 def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
     """The reward for RL: (1 - w) binary + w partial.
 
-    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. Unparsable output gets 0 if
-    ``reward.unparsable`` is ``zero``; with ``paper`` it keeps the security part of R.
+    The partial reward is R; the binary one is R for a program that passes all tests, else 0. Unparsable output gets 0
+    if ``reward.unparsable`` is ``zero``. With ``paper`` it keeps the security part of R, and so does the binary reward
+    of a program that fails, except for problems with security tests.
 
     Args:
         partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
@@ -80,14 +81,17 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
     if not score.parses and reward.unparsable == "zero":
         return 0.0
     r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
-    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight)
+    keeps_security = reward.unparsable == "paper" and not score.security_total
+    is_paid = score.passes_all_tests or keeps_security
+    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight) if is_paid else 0.0
     partial = combine(r_func, score.r_sec, reward.security_weight)
     return (1 - partial_weight) * binary + partial_weight * partial
 
 
 def corrected(score: Score, constant_passes: int) -> float:
-    """R_func minus the constant baseline, see `beyond_constant`."""
-    if not score.parses:
+    """R_func minus the constant baseline, see `beyond_constant`, of the credit for passed tests that it has."""
+    has_credit = score.credit_rule in ("fraction", "published") or score.r_func >= PRINTING
+    if not score.parses or not has_credit:
         return score.r_func
     share = beyond_constant(score.passed, score.total, constant_passes)
     return score.r_func - PASSED_SHARE * (score.passed / score.total - share)
