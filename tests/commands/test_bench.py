@@ -262,7 +262,7 @@ def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Op
     assert [line["pass_at_5"] for line in lines] == ["1.0", "0.0"]
     assert "| Model | pass@1 % | pass@5 % |" in run(*args, "--markdown")[1]
     assert "pass@5 %" in run(*args)[1]
-    assert "pass@" not in run("good.gguf", "--problems", "six.jsonl")[1]
+    assert "pass@1 %" not in run("good.gguf", "--problems", "six.jsonl")[1]
 
 
 def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: Opened) -> None:

@@ -35,7 +35,7 @@ from securecoderl_edge.evaluation.tables import (
     verdict,
 )
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.scoring.intervals import Interval
+from securecoderl_edge.scoring.intervals import Interval, paired_difference
 from securecoderl_edge.scoring.metrics import METRICS
 
 RATE, MEAN = METRICS[0], METRICS[3]
@@ -224,15 +224,14 @@ def test_the_problems_that_are_needed_show_such_a_difference_in_most_evaluations
             bool(each) for each in random.random(problems) < np.minimum(1, easy + 0.08)
         ]
 
-    def difference(problems: int) -> Difference:
-        before, after = solved(problems)
-        both = compare(evaluation(before), evaluation(after))
-        return next(each for each in both.differences if each.metric.name == "all_tests_rate")
+    def difference(problems: int) -> Interval:
+        before, after = ([[float(each)] for each in side] for side in solved(problems))
+        return paired_difference(before, after, resamples=400)
 
     first = difference(20_000)
-    needed = problems_needed(first.interval, 20_000)
+    needed = problems_needed(first, 20_000)
     assert needed is not None
-    shown = [difference(needed).interval.excludes_zero for _ in range(60)]
+    shown = [difference(needed).excludes_zero for _ in range(60)]
     assert 0.65 < sum(shown) / 60 < 0.95
 
 
