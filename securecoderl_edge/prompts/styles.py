@@ -25,6 +25,7 @@ STOP_MARKERS = (PROBLEM_HEADING, SOLUTION_HEADING, INSTRUCTION_HEADING, RESPONSE
 # Styles for training; ``code`` prompts for the rest of a file, and reference solutions are whole files.
 TRAINED_STYLES = ("stdin", "paper", "chat")
 STYLES = (*TRAINED_STYLES, "code")
+CHAT_STYLES = ("chat",)
 # The key for the prompt style in the metadata of an export.
 STYLE_KEY = "securecoderl_edge.prompt_style"
 
