@@ -43,10 +43,12 @@ class PromptFormat:
             "### Instruction" and "### Response"; ``chat``, a question in the model's chat template; ``code``, the
             beginning of a file, for base models that were trained on files only.
         chat: the template, for ``chat``.
+        is_as_typed: the question is the statement alone.
     """
 
     style: str = "stdin"
     chat: ChatTemplate | None = None
+    is_as_typed: bool = False
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -62,7 +64,7 @@ class PromptFormat:
         elif self.style == "code":
             text = _file_to_continue(problem)
         elif self.chat is not None:
-            text = self.chat.ask(question(problem))
+            text = self.chat.ask(problem.statement if self.is_as_typed else question(problem))
         else:
             text = format_statement(problem.statement, problem.starter_code, LANGUAGES[problem.language])
         return replace_surrogates(text)
