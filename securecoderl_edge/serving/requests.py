@@ -24,10 +24,9 @@ _OWN = ("tests", "language", "best_of", "repair", "top_k", "min_p")
 _SHARED = ("model", "n", "seed", "stop", "max_tokens", "temperature", "top_p", "stream", "stream_options", *_OWN)
 _FIELDS = {"chat": ("messages", "max_completion_tokens", *_SHARED), "text": ("prompt", *_SHARED)}
 # Fields of OpenAI's and of local servers that change no answer, and values of others that ask for nothing.
-_IGNORED = frozenset(
-    "user metadata store service_tier safety_identifier prompt_cache_key cache_prompt parallel_tool_calls".split()
-)
+_IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "cache_prompt")
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "parallel_tool_calls": (True, False),
     **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs", "min_tokens", "mirostat"), (0,)),
     **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
     **dict.fromkeys(("logprobs", "echo", "ignore_eos", "use_beam_search"), (False,)),
