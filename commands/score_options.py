@@ -27,7 +27,11 @@ class ScoreConfig:
     """Flags of `sce score`."""
 
     problems: str | None = setting(None, "Problems: JSONL, starter[:SPLIT], humaneval or mbpp[:SPLIT].", metavar="FILE")
-    completions: str | None = setting(None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE")
+    completions: str | None = setting(
+        None,
+        'Completions: JSONL of {"id", "sample", "completion"}, rows of sce bench, or samples of EvalPlus.',
+        metavar="FILE",
+    )
     out: str | None = setting(
         None, "File for the scores; if it exists, only missing scores are computed.", metavar="FILE"
     )

@@ -86,7 +86,7 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
     if config.json:
         click.echo(json.dumps(result.to_record()))
     else:
-        shown = explain(result, run, expected, config.limits(), language, problem.target, budget)
+        shown = explain(result, run, problem, config.limits())
         click.echo(escape_controls(shown))
     return result.passed == result.total
 

@@ -1,5 +1,12 @@
 """Reinforcement learning from execution for small code models, and the way from there to a laptop."""
 
+import sys
+
+# Data sets have longer integers than the 4,300 digits that Python reads by default; so many take a tenth of a second.
+MOST_DIGITS = 100_000
+if 0 < sys.get_int_max_str_digits() < MOST_DIGITS:
+    sys.set_int_max_str_digits(MOST_DIGITS)
+
 
 def __getattr__(name: str) -> str:
     """``__version__``, looked up on demand: its modules would take a third of the time of ``sce --help`` to load."""

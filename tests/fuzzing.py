@@ -102,7 +102,7 @@ def any_program_with_any_test_gets_a_verdict(program: str, stdin: str, expected:
     assert score_from_record(record) == Score(
         **{**record, **{n: getattr(score, n) for n in ("findings", "verdicts", "security_verdicts", "signs")}}
     )
-    assert escape_controls(explain(score, run, expected, LIMITS)).replace("\n", "").replace("\t", "").isprintable()
+    assert escape_controls(explain(score, run, problem, LIMITS)).replace("\n", "").replace("\t", "").isprintable()
 
 
 @given(PROGRAMS, PROGRAMS.filter(str.strip))

@@ -18,6 +18,7 @@ from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
+from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
 from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.scoring.scorer import Submission
@@ -116,9 +117,11 @@ def evaluate(
                 continue
             seed = batch_seed(sampling.seed, plan.first + start)
             shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
-            facts = [prompt_facts(problem, format, extract) for problem in shown]
+            prompts = [format.prompt(problem) for problem in shown]
+            # Of the whole statements: `sce score`, which reads the rows, cannot cut them.
+            facts = [prompt_facts(problem, format, extract) for problem in chunk]
             answers = runtime.generate(
-                [format.prompt(problem) for problem in shown],
+                prompts,
                 samples,
                 replace(sampling, seed=seed),
                 facts=facts,
@@ -126,10 +129,17 @@ def evaluate(
             spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:
                 log.add_usage(spent)
-            for problem, as_shown, about, completions in zip(chunk, shown, facts, answers, strict=True):
+            for problem, as_shown, prompt, about, completions in zip(
+                chunk, shown, prompts, facts, answers, strict=True
+            ):
+                asked = {
+                    "prompt_cut": as_shown is not problem,
+                    "prompt_style": format.style,
+                    "is_thinking": bool(open_thought(prompt)),
+                }
                 for sample, completion in enumerate(completions):
                     program = extract_program(completion.text, about)
-                    generation = {**_generation(completion), "prompt_cut": as_shown is not problem}
+                    generation = {**_generation(completion), **asked}
                     if BASE_TAG in problem.tags:
                         generation["has_base_tests"] = True
                     collected.score(scorer, Submission(problem, program, sample, extract), generation)

@@ -129,6 +129,6 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "id": lambda value: isinstance(value, str),
     "sample": lambda value: type(value) is int,
     "between_tokens_ms": lambda value: isinstance(value, list) and all(map(_is_measured, value)),
-    **dict.fromkeys(("completion", "finish"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("completion", "finish", "prompt_style"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("completion_tokens", "first_token_seconds"), _is_measured),
 }

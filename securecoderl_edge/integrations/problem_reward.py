@@ -13,8 +13,7 @@ from typing import Any
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, recorded_format
 from securecoderl_edge.prompts.styles import CHAT_STYLES, OURS, STYLES, PromptFormat, messages
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.scoring.score import Score
@@ -23,8 +22,6 @@ from securecoderl_edge.scoring.scorer import Scorer, Submission
 # A trainer's completion: text, or the messages of a conversation, the last of which the model wrote.
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
 
-# Stands for the model's own, which the trainer applies.
-_TEMPLATE_OF_TRAINER = ChatTemplate("{{ messages[0].content }}")
 PARTS = ("reward", "reward_paper", "r_func", "r_sec", "r_tests")
 
 _lock = threading.Lock()
@@ -90,7 +87,7 @@ class ProblemReward:
     @property
     def _format(self) -> PromptFormat:
         # The template of a chat prompt is the trainer's. Answers to it have fences, as those to our own template may.
-        return OURS if self.style == "chat" else PromptFormat(self.style, _TEMPLATE_OF_TRAINER)
+        return OURS if self.style == "chat" else recorded_format(self.style)
 
     def _problem(self, name: str) -> Problem:
         problem = _by_id(self.problems).get(name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
+import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 # What `ast.literal_eval` and work with its value raise for text that is no usable literal.
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
@@ -26,12 +28,23 @@ _IMPORT_OF_NAME = {module: f"import {module}" for module in _MODULES.split()} | 
 }
 
 
+# Python 3.11 raises SystemError if two threads take turns within one tree.
+_parsing = threading.Lock()
+
+
+def syntax_tree(source: str, mode: str = "exec") -> Any:
+    """`ast.parse`, for any thread."""
+    with _parsing:
+        return ast.parse(source, mode=mode)
+
+
 def parse(source: str) -> ast.Module | None:
     """The syntax tree, or None when the text is not Python; never raises and never warns."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in old programs
         try:
-            return ast.parse(source)
+            tree: ast.Module = syntax_tree(source)
+            return tree
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 

@@ -48,7 +48,8 @@ class Assertion:
         also: for ``each``, a second list of accepted values.
         expected: for ``raises``, the names of the accepted exceptions.
         negated: it holds if the comparison does not.
-        lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
+        lists_alike: as in APPS, whose answers come from JSON and may be in one more list: a tuple equals the list of
+            its items, and an expected list of one item is that item, too.
     """
 
     expression: str
@@ -241,6 +242,7 @@ def _compares(value: Any, assertion: Assertion) -> bool:
             return _each_agrees(value, assertion)
     if assertion.lists_alike:
         value, expected = _as_lists(value), _as_lists(expected)
+        return bool(value == expected or [value] == expected)
     return bool(value == expected)
 
 

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 _ANY_CASE = frozenset(("yes", "no", "true", "false", "possible", "impossible"))
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\Z", re.ASCII)
 _RULE_OF_SOURCE = {
     "apps": "apps",
-    "code_contests": "code_contests",
+    "codecontests": "code_contests",
     "codeforces": "code_contests",
     "livecodebench": "livecodebench",
 }
@@ -73,13 +74,23 @@ def rule_from_record(value: Any) -> Rule:
 
 def rule_of_source(source: str) -> Rule:
     """The rule of the data set that a problem's ``source`` names, if the problem names none."""
-    name = source.lower()
+    name = re.sub(r"[\W_]", "", source.lower())  # such as code-contests, code_contests and CodeContests
     return next((Rule(rule) for part, rule in _RULE_OF_SOURCE.items() if part in name), EXACT)
 
 
 def same_output(printed: str, expected: str, rule: Rule = EXACT) -> bool:
     """Whether an output agrees with the expected one."""
-    return printed == expected or _RULES[rule.name](rule, printed, expected)
+    parts_of = _RULES[rule.name][0]
+    return parts_of(printed) == parts_of(expected) or first_difference(printed, expected, rule) is None
+
+
+def first_difference(printed: str, expected: str, rule: Rule = EXACT) -> tuple[str, str | None, str | None] | None:
+    """The first line or word that differs: its place, and what it is in both outputs; None in one that has ended."""
+    parts_of, agree = _RULES[rule.name]
+    for number, (one, other) in enumerate(zip_longest(parts_of(printed), parts_of(expected)), 1):
+        if one is None or other is None or not agree(rule, one, other):
+            return f"{'word' if parts_of is str.split else 'line'} {number}", one, other
+    return None
 
 
 def compared_lines(text: str) -> list[str]:
@@ -90,51 +101,41 @@ def compared_lines(text: str) -> list[str]:
     return lines
 
 
-def _exact(_: Rule, printed: str, expected: str) -> bool:
-    return compared_lines(printed) == compared_lines(expected)
+def _exact(_: Rule, one: str, other: str) -> bool:
+    return one == other
 
 
-def _words(agree: Callable[[str, str], bool], printed: Sequence[str], expected: Sequence[str]) -> bool:
-    return len(printed) == len(expected) and all(map(agree, printed, expected))
+def _tokens(_: Rule, one: str, other: str) -> bool:
+    return one == other or (one.lower() == other.lower() and one.lower() in _ANY_CASE)
 
 
-def _tokens(rule: Rule, printed: str, expected: str) -> bool:
-    return _words(_same_word, printed.split(), expected.split())
+def _numbers(rule: Rule, one: str, other: str) -> bool:
+    return _tokens(rule, one, other) or _is_near(one, other, rule.tolerance, rule.tolerance)
 
 
-def _numbers(rule: Rule, printed: str, expected: str) -> bool:
-    def agree(one: str, other: str) -> bool:
-        return _same_word(one, other) or _is_near(one, other, rule.tolerance, rule.tolerance)
-
-    return _words(agree, printed.split(), expected.split())
+def _code_contests(_: Rule, one: str, other: str) -> bool:
+    return _is_near(one.lower(), other.lower(), relative=1e-5, absolute=1e-5)
 
 
-def _code_contests(_: Rule, printed: str, expected: str) -> bool:
-    agree = partial(_is_near, relative=1e-5, absolute=1e-5)
-    return _words(agree, printed.lower().split(), expected.lower().split())
+def _apps(_: Rule, one: str, other: str) -> bool:
+    return one == other or _words(partial(_is_near, relative=1e-5, absolute=1e-8), one, other)
 
 
-def _apps(_: Rule, printed: str, expected: str) -> bool:
-    def agree(one: str, other: str) -> bool:
-        return one == other or _words(partial(_is_near, relative=1e-5, absolute=1e-8), one.split(), other.split())
-
-    return _words(agree, _stripped_lines(printed), _stripped_lines(expected))
+def _livecodebench(_: Rule, one: str, other: str) -> bool:
+    return one == other or _words(_same_value, one, other)
 
 
-def _livecodebench(_: Rule, printed: str, expected: str) -> bool:
-    def agree(one: str, other: str) -> bool:
-        return one == other or _words(_same_value, one.split(), other.split())
-
-    one, other = ([line.strip() for line in text.strip().split("\n")] for text in (printed, expected))
-    return _words(agree, one, other)
+def _words(agree: Callable[[str, str], bool], one: str, other: str) -> bool:
+    words, others = one.split(), other.split()
+    return len(words) == len(others) and all(map(agree, words, others))
 
 
 def _stripped_lines(text: str) -> list[str]:
-    return [line for line in map(str.strip, text.split("\n")) if line]
+    return [line.strip() for line in text.strip().split("\n")]
 
 
-def _same_word(one: str, other: str) -> bool:
-    return one == other or (one.lower() == other.lower() and one.lower() in _ANY_CASE)
+def _filled_lines(text: str) -> list[str]:
+    return [line for line in _stripped_lines(text) if line]
 
 
 def _is_near(printed: str, expected: str, relative: float, absolute: float) -> bool:
@@ -164,11 +165,12 @@ def _is_number(word: str) -> bool:
     return len(word) <= _LONGEST_NUMBER and _NUMBER.match(word) is not None
 
 
-_RULES: dict[str, Callable[[Rule, str, str], bool]] = {
-    "exact": _exact,
-    "tokens": _tokens,
-    "numbers": _numbers,
-    "apps": _apps,
-    "code_contests": _code_contests,
-    "livecodebench": _livecodebench,
+# The parts of an output, and whether two of them agree.
+_RULES: dict[str, tuple[Callable[[str], list[str]], Callable[[Rule, str, str], bool]]] = {
+    "exact": (compared_lines, _exact),
+    "tokens": (str.split, _tokens),
+    "numbers": (str.split, _numbers),
+    "apps": (_filled_lines, _apps),
+    "code_contests": (str.split, _code_contests),
+    "livecodebench": (_stripped_lines, _livecodebench),
 }

@@ -98,6 +98,14 @@ class ChatTemplate:
         return text
 
 
+class Untemplated(ChatTemplate):
+    """Stands for a template that is not at hand: the question alone, and the beginning of a thought."""
+
+    def ask(self, question: str) -> str:
+        """The question."""
+        return f"{question}\n<think>" if self.thinks else question
+
+
 def _bounded(pieces: Iterable[str]) -> Iterator[str]:
     """The pieces of a text that must not become endless."""
     length = 0

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.blocks import Block, find_blocks
+from securecoderl_edge.prompts.chat import Untemplated
 from securecoderl_edge.prompts.source_lines import (
     end_of_preamble,
     first_line,
@@ -37,6 +38,7 @@ from securecoderl_edge.prompts.source_lines import (
     without_epilogue,
 )
 from securecoderl_edge.prompts.styles import (
+    CHAT_STYLES,
     INSTRUCTION_HEADING,
     OURS,
     PROBLEM_HEADING,
@@ -110,6 +112,8 @@ class PromptFacts:
     def of(cls, problem: Problem, format: PromptFormat = OURS) -> PromptFacts:
         """The facts for a problem in this prompt format; renders the prompt, so it is called once for each problem."""
         prompt, statement = format.prompt(problem), problem.statement.strip()
+        # Models repeat the question, not the tokens of the template around it.
+        asked = replace(format, chat=Untemplated("")).prompt(problem) if format.style in CHAT_STYLES else prompt
         given_code = problem.starter_code.rstrip()
         if not given_code and problem.language == PYTHON.name and _OPEN_STUB.match(statement):
             given_code = statement  # a stub to complete
@@ -117,12 +121,21 @@ class PromptFacts:
             format.style,
             problem.kind,
             given_code,
-            tuple(filter(None, (prompt.strip(), statement))),
+            tuple(filter(None, (asked.strip(), statement))),
             bool(open_thought(prompt)),
             problem.language,
             problem.entry_point or "",
             format.prefill(problem),
         )
+
+
+def recorded_format(style: str, is_thinking: bool = False) -> PromptFormat:
+    """The format of a prompt of which only the style is known, and whether it ended with the beginning of a thought.
+
+    Raises:
+        UsageError: unknown style.
+    """
+    return PromptFormat(style, Untemplated("", thinks=is_thinking) if style in CHAT_STYLES else None)
 
 
 def prompt_facts(problem: Problem, format: PromptFormat = OURS, extract: str = "auto") -> PromptFacts | None:

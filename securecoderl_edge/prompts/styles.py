@@ -50,10 +50,12 @@ class PromptFormat:
             request of EvalPlus in that template, with the beginning of the answer up to its code block; ``code``, the
             beginning of a file, for base models that were trained on files only.
         chat: the template, for `CHAT_STYLES`.
+        is_as_typed: the question is the statement alone.
     """
 
     style: str = "stdin"
     chat: ChatTemplate | None = None
+    is_as_typed: bool = False
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -71,7 +73,7 @@ class PromptFormat:
         elif self.style == "prefilled" and self.chat is not None:
             text = self.chat.ask(_request(problem)) + self.prefill(problem)
         elif self.chat is not None:
-            text = self.chat.ask(question(problem))
+            text = self.chat.ask(problem.statement if self.is_as_typed else question(problem))
         else:
             text = format_statement(problem.statement, problem.starter_code, LANGUAGES[problem.language])
         return replace_surrogates(text)

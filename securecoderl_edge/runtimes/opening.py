@@ -10,6 +10,7 @@ from pathlib import Path
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models.gguf.header import lacks_pre_tokenizer
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.tokenizer import read_tokenizer
@@ -61,7 +62,7 @@ def check_runtime(
     """Check, before anything slow begins, that all models can be computed as the settings ask.
 
     Args:
-        tell: see `check_device`.
+        tell: see `check_device`; and one line for a file that names no pre-tokenizer.
 
     Raises:
         UsageError: a setting has no effect on any of them, or a model cannot be on that device.
@@ -72,6 +73,9 @@ def check_runtime(
             "--base-precision has no effect on GGUF and ONNX files. Leave it out, or export another --quant."
         )
     check_device(specs, settings.device, settings.gpu_layers, tell)
+    for spec in specs:
+        if spec.kind == "gguf" and lacks_pre_tokenizer(Path(spec.source)):
+            tell(f"{spec.source}: names no pre-tokenizer, so texts are split by a default rule; answers may be worse")
 
 
 def open_runtime(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from securecoderl_edge.languages.python_source import UNREADABLE
+from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
 from securecoderl_edge.problems.assertions import Assertion, holds
 from securecoderl_edge.sandbox import OWN_ASSERTION_STATUS, Execution, FunctionCall, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
@@ -100,7 +100,8 @@ def _value(text: str) -> Any:
     Raises:
         ValueError, TypeError, SyntaxError, RecursionError, MemoryError: it is none.
     """
-    return _value_of(ast.parse(text, mode="eval").body) if _NAMED.search(text) else ast.literal_eval(text)
+    tree = syntax_tree(text, "eval")
+    return _value_of(tree.body) if _NAMED.search(text) else ast.literal_eval(tree)
 
 
 def _value_of(node: ast.expr) -> Any:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.languages.python_source import compared_value
-from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
-from securecoderl_edge.problems.comparison import compared_lines
+from securecoderl_edge.problems.comparison import first_difference
 from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.sanitizers import was_reported
@@ -29,20 +27,12 @@ _PERMITTED = {
 }
 
 
-def explain(
-    score: Score,
-    run: ProgramRun,
-    expected: str,
-    limits: Limits,
-    language: Language = PYTHON,
-    target: str = "",
-    budget: TargetBudget = NO_BUDGET,
-) -> str:
-    """Explain the score of a program on one test: the verdict, its reason, the security findings, the reward.
+def explain(score: Score, run: ProgramRun, problem: Problem, limits: Limits) -> str:
+    """Explain the score of a program on a problem of one test: verdict, reason, security findings, reward.
 
     The lines contain output of the program; escape control characters before showing them.
     """
-    lines = _about_test(score, run, expected, limits, language, target, budget)
+    lines = _about_test(score, run, problem, limits)
     lines += about_security(score)
     lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}{_parts(score)}")
     return "\n".join(lines)
@@ -56,20 +46,13 @@ def _parts(score: Score) -> str:
     return f" = {of_tests} + {SECURITY_WEIGHT:g} x {score.r_sec:.2f} (security)"
 
 
-def _about_test(
-    score: Score,
-    run: ProgramRun,
-    expected: str,
-    limits: Limits,
-    language: Language,
-    target: str,
-    budget: TargetBudget,
-) -> list[str]:
+def _about_test(score: Score, run: ProgramRun, problem: Problem, limits: Limits) -> list[str]:
     """Explain the result of the one test, as lines, with what was measured for a target."""
+    language, target, budget = LANGUAGES[problem.language], problem.target, problem.budget
     if not run.parses:
         return [f"{language.fault}: not a {language.noun} program", *(f"  {line}" for line in run.error.split("\n"))]
     verdict = "pass" if score.verdicts[0] == "over_budget" else score.verdicts[0]
-    lines = _about_run(verdict, run.executions[0], expected, limits)
+    lines = _about_run(verdict, run.executions[0], problem, limits)
     if score.verdicts[0] == "crash" and re.search("PermissionError|ModuleNotFoundError", run.executions[0].stderr):
         lines += [f"  (the sandbox allows {_PERMITTED[score.sandbox]})"] if score.sandbox in _PERMITTED else []
     if run.footprint is not None:
@@ -96,8 +79,7 @@ def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     alone = replace(problem, kind="stdin", tests=(test,), assertions=(), security_tests=())
     result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
-    limits, language = scorer.limits_of(alone), LANGUAGES[problem.language]
-    return [*where, *_about_test(result, run, test.output, limits, language, problem.target, problem.budget)]
+    return [*where, *_about_test(result, run, alone, scorer.limits_of(alone))]
 
 
 def _about_call(scorer: Scorer, problem: Problem, program: str, verdict: str, assertion: str) -> list[str]:
@@ -141,11 +123,13 @@ def about_file(name: str, run: ProgramRun, scan: Scan, language: Language = PYTH
     ]
 
 
-def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits) -> list[str]:
+def _about_run(verdict: str, execution: Execution, problem: Problem, limits: Limits) -> list[str]:
     if verdict == "pass":
         return ["passes: it prints the expected output"]
     if verdict == "wrong":
-        return ["wrong: it prints a different output", *_first_difference(execution.stdout, expected)]
+        if problem.checker:
+            return ["wrong: the checker does not accept its output"]
+        return ["wrong: it prints a different output", *_first_difference(execution.stdout, problem)]
     if verdict == "silent":
         return ["silent: it prints nothing"]
     if verdict == "timeout":
@@ -169,16 +153,13 @@ def _stderr_lines(execution: Execution) -> list[str]:
     return [f"  {line}" for line in execution.stderr.rstrip().splitlines()[-_STDERR_LINES:]]
 
 
-def _first_difference(stdout: str, expected: str) -> list[str]:
-    """Find the first line that differs, compared as in tests."""
-    pairs = zip_longest(compared_lines(stdout), compared_lines(expected))
-    for number, (printed, wanted) in enumerate(pairs, 1):
-        if printed != wanted:
-            return [
-                f"  line {number} is        {_quoted(printed)}",
-                f"  line {number} should be {_quoted(wanted)}",
-            ]
-    return []
+def _first_difference(stdout: str, problem: Problem) -> list[str]:
+    """Show the first line or word that differs by the problem's answer rule."""
+    found = first_difference(stdout, problem.tests[0].output, problem.rule)
+    if found is None:
+        return []
+    place, printed, wanted = found
+    return [f"  {place} is        {_quoted(printed)}", f"  {place} should be {_quoted(wanted)}"]
 
 
 def _quoted(line: str | None) -> str:

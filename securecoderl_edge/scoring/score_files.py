@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -12,7 +13,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_digest
-from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts, recorded_format
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.files import take_lock
@@ -23,7 +24,9 @@ _BEGINNING = b'{"id": '  # of every line that `score_line` writes
 
 
 def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> list[Submission]:
-    """The completions in a JSONL file: ``{"id", "sample": 0, "completion"}``, other fields ignored.
+    """The completions in a JSONL file: ``{"id", "sample": 0, "completion"}``, and rows of `sce bench`.
+
+    Or as human-eval and EvalPlus have them: ``{"task_id", "completion" | "solution"}``; several lines are samples.
 
     Raises:
         UsageError: no such file.
@@ -31,16 +34,21 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
             repeats an (id, sample).
     """
     known = {problem.id: problem for problem in problems}
-    facts: dict[str, PromptFacts | None] = {}
+    facts: dict[tuple[str, str, bool], PromptFacts | None] = {}
     seen: dict[Key, int] = {}
+    lines = Counter[str]()
     submissions = []
     for number, record in read_jsonl(path):
         where = f"{path}:{number}"
         if not isinstance(record, dict):
             raise SceError(f"{where}: expected a JSON object, found {type(record).__name__}")
-        name, sample, completion = record.get("id"), record.get("sample", 0), record.get("completion")
+        name, completion = _submitted(record, known)
         if not isinstance(name, str) or not isinstance(completion, str):
-            raise SceError(f'{where}: expected the strings "id" and "completion"')
+            raise SceError(
+                f'{where}: expected the strings "id" and "completion", or "task_id" and "completion" or "solution"'
+            )
+        sample = record.get("sample", 0 if "id" in record else lines[name])
+        lines[name] += 1
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise SceError(f'{where}: "sample" must be a whole number from 0, found {sample!r}')
         if name not in known:
@@ -48,12 +56,28 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
         if (name, sample) in seen:
             raise SceError(f"{where}: duplicate sample {sample} of {name!r}, already in line {seen[name, sample]}")
         seen[name, sample] = number
-        if name not in facts:
-            facts[name] = prompt_facts(known[name], extract=extract)
-        submissions.append(Submission(known[name], extract_program(completion, facts[name]), sample, extract))
+        asked = name, str(record.get("prompt_style") or PromptFacts.style), record.get("is_thinking") is True
+        try:
+            if asked not in facts:
+                facts[asked] = prompt_facts(known[name], recorded_format(*asked[1:]), extract)
+        except UsageError as error:
+            raise SceError(f"{where}: {error}") from None
+        submissions.append(Submission(known[name], extract_program(completion, facts[asked]), sample, extract))
     if not submissions:
         raise SceError(f'{path}: the file is empty; expected one object with "id" and "completion" per line')
     return submissions
+
+
+def _submitted(record: Mapping[str, Any], known: Container[str]) -> tuple[Any, Any]:
+    """The problem id and the completion in a record; our id of a task of HumanEval and MBPP, or of their plus sets."""
+    if "id" in record:
+        return record["id"], record.get("completion")
+    name, completion = record.get("task_id"), record.get("solution", record.get("completion"))
+    if isinstance(name, str):
+        data_set, _, number = name.lower().rpartition("/")
+        ours = (name, f"{data_set}/{number}", f"{data_set}-plus/{number}")
+        name = next((each for each in ours if each in known), name)
+    return name, completion
 
 
 @contextmanager

@@ -18,22 +18,26 @@ from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.faults import Fault, invalid
 from securecoderl_edge.serving.serve_settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
 
-_LARGEST = 1e6
+_LARGEST, _MOST_DIGITS = 1e6, 400
 _ROLES = ("system", "developer", "user", "assistant")
 _OWN = ("tests", "language", "best_of", "repair", "top_k", "min_p")
 _SHARED = ("model", "n", "seed", "stop", "max_tokens", "temperature", "top_p", "stream", "stream_options", *_OWN)
 _FIELDS = {"chat": ("messages", "max_completion_tokens", *_SHARED), "text": ("prompt", *_SHARED)}
-# Fields of OpenAI's that change no answer, and values of others that ask for nothing.
-_IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+# Fields of OpenAI's and of local servers that change no answer, and values of others that ask for nothing.
+_IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "cache_prompt")
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "logprobs": (False,),
-    "echo": (False,),
+    "parallel_tool_calls": (True, False),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs", "min_tokens", "mirostat"), (0,)),
+    **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
+    **dict.fromkeys(("logprobs", "echo", "ignore_eos", "use_beam_search"), (False,)),
+    **dict.fromkeys(("tools", "functions"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
     "logit_bias": ({},),
     "response_format": ({"type": "text"},),
-    "tools": ([],),
+    "modalities": (["text"],),
+    "suffix": ("",),
 }
+_MINUS_ONE = ("seed", "top_k", "max_tokens", "max_completion_tokens")  # with this value as if left out, as in vLLM
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Wanted:
 
     Attributes:
         is_chat: the statement is put to the model as in ``sce generate``; else the model continues it as it is.
+        is_question: no tests and no language are given, so a chat model gets the messages as they are.
         earlier: the messages before the statement, of a chat model.
         n: choices in the answer. samples: sampled first; the best ones become choices.
         repairs: rounds of self-repair.
@@ -69,6 +74,7 @@ class Wanted:
     """
 
     is_chat: bool
+    is_question: bool
     problem: Problem
     earlier: tuple[Mapping[str, str], ...]
     n: int
@@ -92,7 +98,10 @@ def read_body(content: bytes) -> dict[str, Any]:
     """
     try:
         body = json.loads(
-            content.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_without_repetition
+            content.decode("utf-8"),
+            parse_int=_integer_of,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_without_repetition,
         )
         json.dumps(body, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
@@ -108,7 +117,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, *, is_chat: bool) -> W
     Raises:
         Fault: a field is unknown, missing, of the wrong type or out of bounds; or the model is another one.
     """
-    body = {name: value for name, value in body.items() if value is not None}
+    body = {each: value for each, value in body.items() if value not in ((None, -1) if each in _MINUS_ONE else (None,))}
     _check_names(body, _FIELDS["chat" if is_chat else "text"])
     if body.get("model", bounds.model) != bounds.model:
         message = f"unknown model {str(body['model'])[:100]!r}; this server has {bounds.model!r}"
@@ -120,9 +129,11 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, *, is_chat: bool) -> W
     is_stream = _boolean(body, "stream")
     if repairs and not is_chat:
         raise invalid("repair", "needs /v1/chat/completions: it changes the prompt")
+    problem = _problem(body, statement, bounds.language)
     wanted = Wanted(
         is_chat=is_chat,
-        problem=_problem(body, statement, bounds.language),
+        is_question=not problem.tests and "language" not in body,
+        problem=problem,
         earlier=earlier,
         n=n,
         samples=samples,
@@ -189,8 +200,11 @@ def _messages(body: Mapping[str, Any], is_chat_model: bool) -> tuple[tuple[Mappi
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", 'must be a list of objects with "role" and "content"')
     checked = [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-    if checked[-1]["role"] != "user" or not checked[-1]["content"].strip():
-        raise invalid("messages", 'must end with a message of the role "user" that is not empty')
+    # Many templates take system messages at the beginning only.
+    end = max((index for index, each in enumerate(checked, 1) if each["role"] != "system"), default=len(checked))
+    checked = [*checked[end:], *checked[:end]]
+    if checked[-1]["role"] == "assistant" or not checked[-1]["content"].strip():
+        raise invalid("messages", 'must end with a message of the role "user" or "system" that is not empty')
     if is_chat_model:
         return tuple(checked[:-1]), checked[-1]["content"]
     return (), "\n\n".join(message["content"] for message in checked if message["content"].strip())
@@ -267,6 +281,13 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         raise ValueError("an object has the same key twice")
     return record
+
+
+def _integer_of(digits: str) -> int:
+    """A number of a request; reading long ones would keep the others waiting."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number has too many digits")
+    return int(digits)
 
 
 def _refuse_constant(name: str) -> None:

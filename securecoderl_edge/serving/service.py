@@ -195,7 +195,8 @@ class Service:
         format = self._format
         if format.chat is not None:
             # Errors go to the client, without the path of the file.
-            format = replace(format, chat=replace(format.chat, earlier=wanted.earlier, where=""))
+            chat = replace(format.chat, earlier=wanted.earlier, where="")
+            format = replace(format, chat=chat, is_as_typed=wanted.is_question)
             try:
                 format.prompt(wanted.problem)
             except SceError as error:  # templates reject some orders of roles

@@ -129,8 +129,9 @@ def decode_line(line: bytes, where: str) -> Any:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise SceError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start} of the line)") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also a number beyond Python's limit of digits
-        raise SceError(f"{where}: not valid JSON ({getattr(error, 'msg', error)})") from None
+    except (ValueError, RecursionError) as error:
+        fault = f"not valid JSON ({getattr(error, 'msg', error)})"
+        raise SceError(f"{where}: {'a number with too many digits' if type(error) is ValueError else fault}") from None
 
 
 def drop_truncated_line(path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from securecoderl_edge.languages.python_source import (
     add_missing_imports,
     called_function,
+    parse,
     reformatted,
     signature,
 )
@@ -89,3 +94,17 @@ def test_programs_are_reformatted_alike() -> None:
 @pytest.mark.parametrize("text", ["def f(:\n", "", "f" + "(" * 5000 + ")" * 5000, "-" * 3000 + "1", "x = 1\0"])
 def test_a_text_that_cannot_be_reformatted_stays_as_it_is(text: str) -> None:
     assert reformatted(text) in (text, "\n")
+
+
+def test_threads_parse_at_the_same_time() -> None:
+    source = f"f([{'[1, 2], ' * 400}])"
+    between, let_another_run = sys.getswitchinterval(), lambda *_: sum(range(50))
+    sys.setswitchinterval(1e-6)
+    gc.callbacks.append(let_another_run)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            trees = list(threads.map(parse, [source] * 150))
+    finally:
+        gc.callbacks.remove(let_another_run)
+        sys.setswitchinterval(between)
+    assert None not in trees

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.problems.comparison import EXACT, Rule, rule_from_record, rule_of_source, same_output
+from securecoderl_edge.problems.comparison import (
+    EXACT,
+    Rule,
+    first_difference,
+    rule_from_record,
+    rule_of_source,
+    same_output,
+)
 
 RULES = ("exact", "tokens", "numbers", "apps", "code_contests", "livecodebench")
 # printed, expected, the rules by which they agree
@@ -56,7 +63,8 @@ def test_an_output_agrees_with_itself(text: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("source", "rule"),
     [("apps", "apps"), ("APPS+", "apps"), ("code_contests", "code_contests"), ("open-r1/codeforces", "code_contests"),
-     ("livecodebench", "livecodebench"), ("", "exact"), ("mine", "exact")],
+     ("code-contests", "code_contests"), ("deepmind/CodeContests", "code_contests"),
+     ("live_code_bench", "livecodebench"), ("livecodebench", "livecodebench"), ("", "exact"), ("mine", "exact")],
 )  # fmt: skip
 def test_the_source_of_a_problem_names_its_rule(source: str, rule: str) -> None:
     assert rule_of_source(source).name == rule
@@ -79,3 +87,27 @@ def test_a_tolerance_is_absolute_or_relative() -> None:
     assert same_output("0.05", "0", loose)
     assert not same_output("11.2", "10", loose)
     assert not same_output("10.9", "10", EXACT)
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "rule", "difference"),
+    [
+        ("1\n 2\n", "1\n2", "exact", ("line 2", " 2", "2")),
+        ("1\n", "1\n2", "exact", ("line 2", None, "2")),
+        ("1\n2 YES\n3", "1 2\nyes 4", "tokens", ("word 4", "3", "4")),
+        ("0.33333333 7", "0.333333 8", "numbers", ("word 2", "7", "8")),
+        ("\n 0.33333333\n\n7 7\n", "0.333333\n7 8", "apps", ("line 2", "7 7", "7 8")),
+        ("Alice\nBob", "ALICE eve", "code_contests", ("word 2", "Bob", "eve")),
+        (" 1.0\n2 3", "1\n2", "livecodebench", ("line 2", "2 3", "2")),
+        ("1 2 3", "1 2", "tokens", ("word 3", "3", None)),
+    ],
+)
+def test_the_first_difference_is_one_by_the_rule(
+    printed: str, expected: str, rule: str, difference: tuple[str, str | None, str | None]
+) -> None:
+    assert first_difference(printed, expected, Rule(rule)) == difference
+
+
+@given(st.text("12. \nyY"), st.text("12. \nyY"), st.sampled_from(RULES))
+def test_outputs_agree_or_have_a_difference(printed: str, expected: str, rule: str) -> None:
+    assert same_output(printed, expected, Rule(rule)) == (first_difference(printed, expected, Rule(rule)) is None)

@@ -10,6 +10,7 @@ import pytest
 from dataset_files import consume, needs_shared, only_problem
 from places import SHARED
 
+from securecoderl_edge.problems.assertions import assertions_of, satisfies
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Test
 
@@ -99,7 +100,7 @@ def test_apps_tests_that_expect_nothing_are_left_out_and_counted(tmp_path: Path)
         ({"inputs": [1], "outputs": [1], "fn_name": "f"}, "no usable tests"),
         ('{"inputs": [', "input_output.json is not valid JSON"),
         ("[" * 200_000, "input_output.json is not valid JSON"),
-        (f'{{"inputs": [{"9" * 5000}]}}', "input_output.json is not valid JSON"),
+        (f'{{"inputs": [{"9" * 200_000}]}}', "input_output.json has a number with too many digits"),
         ("[1]", "input_output.json is not a JSON object"),
     ],
 )
@@ -131,28 +132,30 @@ def test_apps_solutions_and_difficulty_are_kept(tmp_path: Path) -> None:
 def test_an_apps_call_problem_becomes_assertions_and_names_its_signature(tmp_path: Path) -> None:
     examples = {"fn_name": "add", "inputs": [[1, 2], ["a", "b"]], "outputs": [[3], ["ab"]]}
     problem = only_problem(write_apps(tmp_path / "0001", examples, starter_code="def add(a, b):\n\t"))
-    assert problem.assertions == ("assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'")
+    assert problem.assertions == ("assert add(1, 2) == [3]", "assert add('a', 'b') == ['ab']")
     assert (problem.kind, problem.entry_point) == ("call", "add")
     assert "`add(a, b)`" in problem.statement
 
 
 @pytest.mark.parametrize(
-    ("outputs", "annotation", "expected"),
+    ("outputs", "accepted", "others"),
     [
-        ([[3], [4]], "", ["3", "4"]),
-        ([3, 4], "", ["3", "4"]),
-        ([[3, 4], [5]], "", ["[3, 4]", "[5]"]),
-        ([[3], [4]], " -> List[int]", ["[3]", "[4]"]),
-        ([[[3]], [[4]]], " -> List[int]", ["[3]", "[4]"]),
-        ([[3], [4]], " -> int", ["3", "4"]),
+        ([[3], [3]], [3, [3], (3,)], [[[3]], [3, 3], "3"]),
+        ([3, 3], [3], [[3], "3"]),
+        ([[3, 4], [5]], [[3, 4], (3, 4)], [3, [[3, 4]]]),
+        ([[[3]], [[4]]], [[3], [[3]], ((3,),)], [3]),
+        ([[None], [None]], [None, [None]], [0, []]),
+        ([[], []], [[], ()], [None, [[]]]),
+        ([{"a": [1]}], [{"a": [1]}, {"a": (1,)}], [{"a": 1}]),
     ],
 )
-def test_apps_outputs_are_unwrapped_when_all_are_lists_of_one(
-    tmp_path: Path, outputs: Any, annotation: str, expected: list[str]
+def test_an_apps_output_of_one_item_is_the_item_too_as_its_grader_has_it(
+    tmp_path: Path, outputs: Any, accepted: list[Any], others: list[Any]
 ) -> None:
-    examples = {"fn_name": "f", "inputs": [[1], [2]], "outputs": outputs}
-    problem = only_problem(write_apps(tmp_path / "0001", examples, starter_code=f"def f(n){annotation}:"))
-    assert [assertion.rpartition(" == ")[2] for assertion in problem.assertions] == expected
+    examples = {"fn_name": "f", "inputs": [[1]] * len(outputs), "outputs": outputs}
+    problem = only_problem(write_apps(tmp_path / "0001", examples, starter_code="def f(n):"))
+    assertion = assertions_of(problem)[0]
+    assert [value for value in (*accepted, *others) if satisfies(value, assertion)] == accepted
 
 
 def test_an_apps_solution_class_is_asked_for_and_gets_its_imports(tmp_path: Path) -> None:

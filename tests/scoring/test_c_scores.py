@@ -10,7 +10,6 @@ import pytest
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.analyzers import analyzer_versions
-from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.sandbox import Limits
@@ -67,11 +66,11 @@ def test_a_finding_is_explained_and_needs_no_line(scorer: Scorer) -> None:
     heap = "#include <stdlib.h>\nint main(void) { char *volatile p = malloc(8); return p[8]; }\n"
     for program, words in ((OVERFLOW, "(CWE-190) in line 2"), (heap, "heap-buffer-overflow (CWE-122)\n")):
         score, run = scorer.inspect(problem, program)
-        text = explain(score, run, "2", scorer.limits, LANGUAGES["c"])
+        text = explain(score, run, problem, scorer.limits)
         assert text.startswith("crash: a sanitizer stopped it\n")
         assert words in text
     score, run = scorer.inspect(problem, "int main( {")
-    assert explain(score, run, "2", scorer.limits, LANGUAGES["c"]).startswith("does not compile: not a C program\n")
+    assert explain(score, run, problem, scorer.limits).startswith("does not compile: not a C program\n")
 
 
 USE_AFTER_FREE = RIGHT.replace("int n;", 'int n, *p = malloc(4); if (p) { free(p); if (getenv("X")) n = *p; }')
@@ -99,7 +98,7 @@ def test_a_fault_that_no_test_reaches_counts_if_an_analyzer_sees_it(
     assert score.to_record()["analyzers"] == analyzer_versions()
     assert score_from_record(score.to_record()) == score
     if danger and not rules:
-        assert "the security scan failed" in explain(score, run, "2", scorer.limits, LANGUAGES["c"])
+        assert "the security scan failed" in explain(score, run, DOUBLE, scorer.limits)
 
 
 def test_without_analyzers_only_what_happens_counts(analyzers: None) -> None:

@@ -231,6 +231,22 @@ def test_a_tuple_equals_a_list_only_for_apps(sandbox: SandboxPool) -> None:
     assert verdict(sandbox, program, "assert f(1) == [1, [2]]") == "wrong"
 
 
+def test_an_expected_list_of_one_may_be_its_item_only_for_apps(sandbox: SandboxPool) -> None:
+    for program, own in (("def f(x): return 5", "wrong"), ("def f(x): return [5]", "pass")):
+        assert verdict(sandbox, program, "assert f(1) == [5]", source="apps-plus") == "pass"
+        assert verdict(sandbox, program, "assert f(1) == [5]") == own
+    assert verdict(sandbox, "def f(x): return 5", "assert f(1) == [5, 6]", source="apps") == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("digits", "returned", "expected"),
+    [(5000, "9", "pass"), (5000, "8", "wrong"), (90_000, "9", "pass"), (90_000, "8", "wrong")],
+)
+def test_long_integers_are_compared(sandbox: SandboxPool, digits: int, returned: str, expected: str) -> None:
+    program = f"def f(x): return x // 10 * 10 + {returned}"
+    assert verdict(sandbox, program, f"assert f({'9' * digits}) == {'9' * digits}") == expected
+
+
 def test_apps_solutions_get_the_names_they_presume(sandbox: SandboxPool) -> None:
     problem = Problem("a", "s", "call", entry_point="f", assertions=("assert f([3, 1]) == 1",), source="apps")
     check = assertions_of(problem)[0]

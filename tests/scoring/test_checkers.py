@@ -7,6 +7,7 @@ import pytest
 from securecoderl_edge.problems.comparison import Rule
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record, problem_to_record
+from securecoderl_edge.scoring.explain import about_failure
 from securecoderl_edge.scoring.scorer import Scorer
 
 CHECKER = """
@@ -49,6 +50,28 @@ def test_a_rule_and_the_source_of_a_problem_decide(scorer: Scorer) -> None:
         (Problem("p", "A third.", tests=third.tests, source="apps", compare=Rule("exact")), "wrong"),
     ):
         assert scorer.score(problem, "print(1 / 3)").verdicts == (verdict,)
+
+
+@pytest.mark.parametrize(
+    ("problem", "program", "lines"),
+    [
+        (PAIRS, "print(2, 3)", ["with the input '9\\n'", "wrong: the checker does not accept its output"]),
+        (
+            Problem("p", "Two.", tests=(Test("", "yes 0.5"),), compare=Rule("numbers")),
+            "print('YES')\nprint(0.51)",
+            [
+                "with the input ''",
+                "wrong: it prints a different output",
+                "  word 2 is        0.51",
+                "  word 2 should be 0.5",
+            ],
+        ),
+    ],
+)
+def test_a_failure_is_explained_by_the_rule_or_checker(
+    scorer: Scorer, problem: Problem, program: str, lines: list[str]
+) -> None:
+    assert about_failure(scorer, problem, scorer.score(problem, program)) == lines
 
 
 def test_rule_and_checker_survive_a_file() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import targets
-from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.sandbox import Limits
@@ -112,7 +111,7 @@ def test_a_program_cannot_accuse_itself_on_the_board_where_there_are_no_sanitize
     leave = "#include <stdlib.h>\n" + SMALL.replace("{ return", "{ if (sizeof(long) == 4) exit(197); return")
     score, run = scorer.inspect(replace(CLAMP, tests=CLAMP.tests[:1]), leave)
     assert (score.verdicts, score.r_sec) == (("crash",), 1.0)
-    told = explain(score, run, "255", scorer.limits, LANGUAGES["c"], CLAMP.target, CLAMP.budget)
+    told = explain(score, run, CLAMP, scorer.limits)
     assert told.startswith("crash: it ends with exit status 197 on cortex-m3 (natively it passes)\n")
 
 
@@ -129,7 +128,7 @@ def test_security_tests_and_problems_without_a_target_stay_native(scorer: Scorer
 def test_broken_limits_are_explained_in_words(scorer: Scorer) -> None:
     problem = replace(CLAMP, tests=CLAMP.tests[:1], budget=replace(BUDGET, stack_bytes=0))
     score, run = scorer.inspect(problem, FLOATING)
-    lines = explain(score, run, "255", scorer.limits, LANGUAGES["c"], problem.target, problem.budget).splitlines()
+    lines = explain(score, run, problem, scorer.limits).splitlines()
     assert lines[0] == "passes: it prints the expected output"
     assert lines[1].startswith("cortex-m3: ")
     assert lines[1].endswith("no heap, floating point, no recursion")

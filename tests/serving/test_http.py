@@ -214,7 +214,9 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
             {"role": "user", "content": "C?"},
         ]
         text = served.ask("POST", CHAT, {"messages": messages}).record["choices"][0]["message"]["content"]
-        assert "[user]A?[assistant]B.[user]C?" in text
+        assert text == "print('[user]A?[assistant]B.[user]C?')\n"  # a question stays as it is
+        tested = served.ask("POST", CHAT, {"messages": messages, "tests": DOUBLE}).record["choices"][0]
+        assert "C?\\n\\nWrite a Python 3 program that reads standard input" in tested["message"]["content"]
         refused = served.ask("POST", CHAT, {"messages": [{"role": "system", "content": "S"}, messages[0]]})
     assert (refused.status, refused.error["param"]) == (400, "messages")
     assert "no system" in refused.error["message"]

@@ -81,6 +81,44 @@ def test_a_model_with_a_chat_template_gets_the_messages_and_others_one_statement
     assert wanted.problem.statement == "Double a number."
 
 
+def test_system_messages_at_the_end_come_first_and_one_alone_is_the_question() -> None:
+    system = {"role": "system", "content": "Be short."}
+    bounds = RequestLimits("m", 100, 8, 64, is_chat_model=True)
+    for messages, earlier, statement in (
+        ([USER, system], ["Be short."], "Double a number."),
+        ([system, USER, {**system, "role": "developer"}], ["Be short.", "Be short."], "Double a number."),
+        ([system], [], "Be short."),
+        ([system, system], ["Be short."], "Be short."),
+    ):
+        wanted = parse({"messages": messages}, bounds, is_chat=True)
+        assert [message["content"] for message in wanted.earlier] == earlier
+        assert wanted.problem.statement == statement
+    with pytest.raises(Fault, match="must end with"):
+        parse({"messages": [USER, {"role": "assistant", "content": "x"}, system]}, bounds, is_chat=True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"suffix": ""}, {"tool_choice": "none"}, {"tool_choice": "auto", "tools": []}, {"repetition_penalty": 1.0},
+        {"repeat_penalty": 1}, {"frequency_penalty": 0.0}, {"seed": -1}, {"top_k": -1}, {"max_tokens": -1},
+        {"function_call": "none", "functions": []}, {"parallel_tool_calls": True}, {"top_logprobs": 0},
+        {"modalities": ["text"]}, {"ignore_eos": False}, {"min_tokens": 0}, {"cache_prompt": True}, {"suffix": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_field_that_changes_nothing_is_no_error(fields: dict[str, Any]) -> None:
+    assert replace(chat(**fields).sampling, seed=0) == replace(chat().sampling, seed=0)
+    assert parse({"prompt": "x", **fields}, BOUNDS, is_chat=False)
+
+
+def test_a_question_has_no_tests_no_examples_and_no_language() -> None:
+    examples = [{"role": "user", "content": "Double.\n\nExample input:\n2\nExample output:\n4\n"}]
+    assert chat().is_question
+    for fields in ({"tests": [{"input": "1", "output": "2"}]}, {"language": "c"}, {"messages": examples}):
+        assert not chat(**fields).is_question
+
+
 def test_content_may_come_in_parts_of_text() -> None:
     parts = [{"type": "text", "text": "Double "}, {"type": "text", "text": "it."}]
     assert chat(messages=[{"role": "user", "content": parts}]).problem.statement == "Double it."
@@ -91,10 +129,10 @@ def test_content_may_come_in_parts_of_text() -> None:
     [
         ({"n": 0}, "n"), ({"n": -1}, "n"), ({"n": 9}, "n"), ({"n": True}, "n"), ({"n": 1.5}, "n"), ({"n": "2"}, "n"),
         ({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 9}, "best_of"), ({"repair": -1}, "repair"),
-        ({"seed": -1}, "seed"), ({"seed": 2**32}, "seed"), ({"max_tokens": 0}, "max_tokens"),
+        ({"seed": -2}, "seed"), ({"seed": 2**32}, "seed"), ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 101}, "max_tokens"), ({"max_completion_tokens": 101}, "max_completion_tokens"),
         ({"temperature": "1"}, "temperature"), ({"temperature": 10**400}, "temperature"), ({"temperature": -1}, None),
-        ({"top_p": 0}, None), ({"top_p": 1.1}, None), ({"min_p": 2}, None), ({"top_k": -1}, "top_k"),
+        ({"top_p": 0}, None), ({"top_p": 1.1}, None), ({"min_p": 2}, None), ({"top_k": -2}, "top_k"),
         ({"stop": [""]}, "stop"), ({"stop": ["a"] * 5}, "stop"), ({"stop": 5}, "stop"), ({"stop": "a" * 201}, "stop"),
         ({"stream": 1}, "stream"), ({"stream": True, "best_of": 2}, "stream"),
         ({"stream": True, "repair": 1}, "stream"),
@@ -110,7 +148,10 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"tests": {}}, "tests"), ({"tests": "x"}, "tests"), ({"tests": [1]}, "tests"),
         ({"tests": [{"input": "1"}]}, "tests"), ({"tests": [{"input": "1", "output": " "}]}, "tests"),
         ({"tests": [{"input": "1", "output": "2"}] * 21}, "tests"),
-        ({"presence_penalty": 1}, "presence_penalty"), ({"tools": [{}]}, "tools"), ({"logprobs": True}, "logprobs"),
+        ({"presence_penalty": 1}, "presence_penalty"), ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"tools": [{}]}, "tools"), ({"tool_choice": "required"}, "tool_choice"), ({"suffix": "x"}, "suffix"),
+        ({"ignore_eos": True}, "ignore_eos"), ({"messages": [{"role": "system", "content": ""}]}, "messages"),
+        ({"logprobs": True}, "logprobs"),
         ({"nonsense": 1}, "nonsense"), ({"prompt": "x"}, "prompt"),
     ],
     ids=str,

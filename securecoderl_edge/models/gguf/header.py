@@ -65,6 +65,15 @@ def is_adapter(path: Path) -> bool:
     return header_strings(path).get("general.type") == "adapter"
 
 
+def lacks_pre_tokenizer(path: Path) -> bool:
+    """Whether a byte-level vocabulary does not name its pre-tokenizer, so that llama.cpp takes a default one."""
+    try:
+        values = read_header(path).values
+    except SceError:
+        return False  # opening it tells more
+    return values.get("tokenizer.ggml.model") == "gpt2" and not values.get("tokenizer.ggml.pre")
+
+
 def header_strings(path: Path) -> dict[str, str]:
     """The texts at the beginning of a header, up to the first list; empty for other files."""
     try:

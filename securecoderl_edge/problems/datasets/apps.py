@@ -29,7 +29,7 @@ from securecoderl_edge.languages.python_source import (
     parse,
     signature,
 )
-from securecoderl_edge.problems.datasets.calls import call_assertion, expected_values, restore_integer_keys
+from securecoderl_edge.problems.datasets.calls import call_assertion, restore_integer_keys
 from securecoderl_edge.problems.datasets.record_files import first_of, given_id
 from securecoderl_edge.problems.datasets.stdin_tests import are_arguments, check_pairs, stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
@@ -138,7 +138,7 @@ def _call_problem(problem: Problem, function: str, inputs: list[Any], outputs: l
         task = f"class `Solution` with the method `{header}`"
     # The sandbox gives a method of ``class Solution`` the name of the function, so one form serves both.
     assertions = []
-    for arguments, expected in zip(inputs, expected_values(outputs, definition, function), strict=True):
+    for arguments, expected in zip(inputs, outputs, strict=True):
         if not isinstance(arguments, list):
             tally.drop_test(problem.id, "arguments are not a list")
             continue
@@ -185,10 +185,11 @@ def _decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
         return None
     try:
         return json.loads(value)
-    except (ValueError, RecursionError):  # ValueError: also a number beyond Python's limit of digits
+    except (ValueError, RecursionError) as error:
         if or_text:
             return value
-        raise DropRecord(f"{name} is not valid JSON") from None
+        fault = "has a number with too many digits" if type(error) is ValueError else "is not valid JSON"
+        raise DropRecord(f"{name} {fault}") from None
 
 
 def _has(record: dict[str, Any], names: tuple[str, ...]) -> bool:

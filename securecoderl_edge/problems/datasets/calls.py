@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from typing import Any
-
-from securecoderl_edge.languages.python_source import find_function
 
 
 def call_assertion(call: str, arguments: list[Any], expected: Any) -> str:
@@ -37,19 +34,6 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
-def expected_values(outputs: list[Any], definition: str, name: str) -> list[Any]:
-    """The return values, without the list that APPS wraps around some of them.
-
-    The APPS grader accepts ``output == expected or output == expected[0]``. Here one interpretation is chosen per
-    problem: outputs are wrapped if all of them are lists of one item, unless the definition declares that a list is
-    returned and the items are not lists.
-    """
-    wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
-    if wrapped and _returns_list(definition, name):
-        wrapped = all(isinstance(output[0], list) for output in outputs)
-    return [output[0] for output in outputs] if wrapped else outputs
-
-
 def restore_integer_keys(value: Any) -> Any:
     """Convert the keys of dictionaries to integers, which JSON does not allow, if all of them look like integers."""
     if isinstance(value, list):
@@ -60,10 +44,3 @@ def restore_integer_keys(value: Any) -> Any:
     if not all(re.fullmatch(r"0|-?[1-9][0-9]{0,99}", key) for key in restored):
         return restored
     return {int(key): item for key, item in restored.items()}
-
-
-def _returns_list(definition: str, name: str) -> bool:
-    function = find_function(definition, name)
-    if function is None or function.returns is None:
-        return False
-    return ast.unparse(function.returns).lower().startswith(("list", "typing.list"))
