@@ -62,7 +62,7 @@ def check_runtime(
     """Check, before anything slow begins, that all models can be computed as the settings ask.
 
     Args:
-        tell: see `check_device`; and one line for a file that names no pre-tokenizer.
+        tell: see `check_device`; and one line for a file that does not name a pre-tokenizer.
 
     Raises:
         UsageError: a setting has no effect on any of them, or a model cannot be on that device.
@@ -75,7 +75,7 @@ def check_runtime(
     check_device(specs, settings.device, settings.gpu_layers, tell)
     for spec in specs:
         if spec.kind == "gguf" and lacks_pre_tokenizer(Path(spec.source)):
-            tell(f"{spec.source}: names no pre-tokenizer, so texts are split by a default rule; answers may be worse")
+            tell(f"{spec.source}: does not name a pre-tokenizer, so a default rule splits texts; answers may be worse")
 
 
 def open_runtime(

@@ -217,3 +217,20 @@ def test_the_apps_samples_import_as_one_stdin_and_one_call_problem() -> None:
         ("apps/train/4184", "call", 8),
     ]
     assert [len(problem.solutions) for problem in problems] == [24, 8]
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_long_integers_of_apps_are_read_and_longer_ones_are_told_of(tmp_path: Path, is_text: bool) -> None:
+    def imported(digits: int) -> tuple[int, dict[str, int], dict[str, int]]:
+        examples = f'{{"fn_name": "f", "inputs": [[1], [2]], "outputs": [{"9" * digits}, 3]}}'
+        told = json.dumps(examples) if is_text else examples
+        path = tmp_path / f"{digits}.jsonl"
+        path.write_text(f'{{"problem_id": 1, "question": "q", "input_output": {told}}}\n', encoding="utf-8")
+        problems, dropped, tests = consume(import_problems(path))
+        return sum(len(problem.assertions) for problem in problems), dropped, tests
+
+    assert imported(50_000) == (2, {}, {})
+    if is_text:
+        assert imported(200_000) == (0, {"input_output has a number with too many digits": 1}, {})
+    else:
+        assert imported(200_000) == (1, {}, {"value without a Python literal": 1})
