@@ -95,7 +95,12 @@ def test_an_interrupted_run_goes_on_without_lost_or_doubled_rows(
 
 
 @pytest.mark.parametrize(
-    ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("how", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
     how: signal.Signals, status: int, problems: str, tmp_path: Path

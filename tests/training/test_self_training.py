@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
+from quick import few
 from small_runs import an_update, equal, outcome, rows, weights
 
 from securecoderl_edge.commands.train import _describe
@@ -240,7 +241,7 @@ def untimed(run: Run) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in TIMES} for row in rows(run)]
 
 
-@pytest.mark.parametrize("phases", CHAINS)
+@pytest.mark.parametrize("phases", few(CHAINS, ("sft", "rft"), ("binary", "ssd")))
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
     phases: tuple[str, ...],
     epoch_settings: Callable[..., TrainSettings],
@@ -262,8 +263,8 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_
     assert not equal(run.policy, run.phase_folder(1, phases[0]) / "adapter")
 
 
-@pytest.mark.parametrize("phases", CHAINS)
-@pytest.mark.parametrize("updates", [1, 2], ids=["before its first checkpoint", "after one"])
+@pytest.mark.parametrize("phases", few(CHAINS, ("sft", "rft"), ("sft", "ssd")))
+@pytest.mark.parametrize("updates", few([1, 2], 2), ids=["before its first checkpoint", "after one"])
 def test_a_run_that_crashed_in_an_update_equals_an_uninterrupted_one_bit_for_bit(
     updates: int,
     phases: tuple[str, ...],
