@@ -253,7 +253,7 @@ def test_an_unsafe_program_lowers_the_security_figure(folder: Path, monkeypatch:
 
 
 def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Opened) -> None:
-    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--samples", "5")
+    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--samples", "5", "--out", "rows")
     record = json.loads(run(*args, "--json")[1])["models"]
     assert [record[0][f"pass_at_{k}"]["value"] for k in (1, 5)] == [1.0, 1.0]
     assert [record[1][f"pass_at_{k}"]["value"] for k in (1, 5)] == [0.0, 0.0]
@@ -334,9 +334,8 @@ def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_a_picture_of_the_figures(folder: Path, opened: Opened, kind: str) -> None:
     pytest.importorskip("matplotlib")
-    for name in ("one", "two"):
-        code, _, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--plot", f"{name}.{kind}")
-        assert (code, f"wrote the plot to {name}.{kind}" in err) == (0, True), err
+    code, _, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--plot", f"one.{kind}")
+    assert (code, f"wrote the plot to one.{kind}" in err) == (0, True), err
     content = (folder / f"one.{kind}").read_bytes()
     if kind == "svg":
         shown = ("good", "bad", "parses, %", "passes all tests, %", "Bandit-clean, %", "decoding, tokens/s")

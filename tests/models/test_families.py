@@ -13,7 +13,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
-from tiny_families import FAMILIES, WINDOW, build_family
+from quick import few
+from tiny_families import FAMILIES, VARIED, WINDOW, build_family
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -95,6 +96,7 @@ def test_log_probs_of_completions_and_their_gradients_are_those_of_hugging_face(
         torch.testing.assert_close(own, their, atol=1e-4 * max(1.0, float(their.abs().max())), rtol=1e-4)
 
 
+@pytest.mark.parametrize("folder", few(FAMILIES, *VARIED), indirect=True)
 @torch.no_grad()
 def test_greedy_sampling_of_ragged_prompts_equals_generate(folder: Path) -> None:
     model = adapted(folder)
