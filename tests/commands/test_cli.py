@@ -158,7 +158,9 @@ def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "--model", str(tiny_model), "--max-steps", "1", "--batch-size", "8"]
-    result = CliRunner().invoke(cli.sce, [*arguments, "--set", "ppo.max_tokens=8", "--set", "sft.batch_size=2"])
+    small = ("ppo.max_tokens=8", "sft.batch_size=2", "selection.problems=2", "readiness_problems=2")
+    arguments += [word for override in small for word in ("--set", override)]
+    result = CliRunner().invoke(cli.sce, arguments)
     assert result.exit_code == 0, result.output
     assert "next: sce export" in result.stderr
     assert (tmp_path / "runs/latest").read_text() == "starter\n"

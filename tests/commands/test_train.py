@@ -98,6 +98,7 @@ def read_until_update_2(read: Callable[[], bytes]) -> None:
         shown += more
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]

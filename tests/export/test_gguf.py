@@ -7,6 +7,7 @@ import shutil
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,18 @@ def measure(
     path: Path, base: Path, adapter: Path | None, prompts: Sequence[str], texts: Sequence[str], new_tokens: int
 ) -> Agreement:
     """What the child processes of a verification find out, in this process."""
-    with tempfile.TemporaryDirectory() as reference:
-        write_reference(base, adapter, prompts, new_tokens, Path(reference))
-        return compare_with_reference(path, base, texts, Path(reference))
+    reference = reference_of(base, adapter, tuple(prompts), new_tokens)
+    return compare_with_reference(path, base, texts, Path(reference.name))
+
+
+@cache
+def reference_of(
+    base: Path, adapter: Path | None, prompts: tuple[str, ...], new_tokens: int
+) -> tempfile.TemporaryDirectory[str]:
+    """What a source says; no test changes a source that it has measured."""
+    folder = tempfile.TemporaryDirectory()
+    write_reference(base, adapter, prompts, new_tokens, Path(folder.name))
+    return folder
 
 
 def export_and_measure(base: Path, adapter: Path | None, quant: str, path: Path) -> Agreement:
