@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cli_runs import run_sce
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always, problem
+from quick import few
 from rich.console import Console
 
 from securecoderl_edge.errors import MissingExtra
@@ -67,7 +68,7 @@ def test_the_table_has_a_row_a_model_and_fits_100_columns(folder: Path, opened: 
     assert "good: 6 programs in" in err
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", few([60, 80, 100], 60))
 def test_on_a_terminal_the_tables_fit_its_width(
     folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -331,7 +332,7 @@ def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None
     assert "prompt style stdin" in run(*args)[1].splitlines()
 
 
-@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+@pytest.mark.parametrize("kind", few(["svg", "png", "pdf"], "svg", "png"))
 def test_a_picture_of_the_figures(folder: Path, opened: Opened, kind: str) -> None:
     pytest.importorskip("matplotlib")
     code, _, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--plot", f"one.{kind}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from quick import few
 from asked import BEGUN, BODY, CALL, CODE, STDIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import few
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import ChatTemplate

@@ -370,9 +370,9 @@ def test_the_learning_rate_is_that_of_sft_unless_the_phase_has_its_own() -> None
 @pytest.mark.parametrize(
     ("override", "reused"),
     [
-        *(("rft.learning_rate=0.1", 0), ("ppo.temperature=0.5", 0)),
+        *(pytest.param("rft.learning_rate=0.1", 0, marks=pytest.mark.slow), ("ppo.temperature=0.5", 0)),
         # The recipe has a rate for RFT alone.
-        *(("sft.learning_rate=0.1", 1), ("ssd.top_k=3", 1)),
+        *(("sft.learning_rate=0.1", 1), pytest.param("ssd.top_k=3", 1, marks=pytest.mark.slow)),
     ],
 )
 def test_a_phase_is_reused_if_nothing_that_it_depends_on_changed(
