@@ -7,7 +7,6 @@ import shutil
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +45,22 @@ def measure(
     path: Path, base: Path, adapter: Path | None, prompts: Sequence[str], texts: Sequence[str], new_tokens: int
 ) -> Agreement:
     """What the child processes of a verification find out, in this process."""
-    reference = reference_of(base, adapter, tuple(prompts), new_tokens)
-    return compare_with_reference(path, base, texts, Path(reference.name))
+    asked = (base, adapter, tuple(prompts), new_tokens)
+    if asked not in REFERENCES:
+        REFERENCES[asked] = tempfile.TemporaryDirectory()
+        write_reference(base, adapter, prompts, new_tokens, Path(REFERENCES[asked].name))
+    return compare_with_reference(path, base, texts, Path(REFERENCES[asked].name))
 
 
-@cache
-def reference_of(
-    base: Path, adapter: Path | None, prompts: tuple[str, ...], new_tokens: int
-) -> tempfile.TemporaryDirectory[str]:
-    """What a source says; no test changes a source that it has measured."""
-    folder = tempfile.TemporaryDirectory()
-    write_reference(base, adapter, prompts, new_tokens, Path(folder.name))
-    return folder
+# What sources said; no test changes a source that it has measured.
+REFERENCES: dict[tuple[Path, Path | None, tuple[str, ...], int], tempfile.TemporaryDirectory[str]] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _references_are_removed() -> Iterator[None]:
+    yield
+    while REFERENCES:
+        REFERENCES.popitem()[1].cleanup()
 
 
 def export_and_measure(base: Path, adapter: Path | None, quant: str, path: Path) -> Agreement:

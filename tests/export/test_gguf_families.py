@@ -76,6 +76,7 @@ def compared(path: Path, base: Path, reference: Path, adapter: Path | None = Non
     return measure(path, base, [], reference, adapter)
 
 
+@pytest.mark.parametrize("name", few(EXPORTED, *VARIED, "qwen2", "mistral"))
 def test_the_file_of_a_family_computes_what_transformers_does(name: str, family: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(family, None, "f32", path, "m")

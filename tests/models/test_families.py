@@ -73,6 +73,7 @@ def test_logits_and_hidden_states_are_those_of_hugging_face(folder: Path) -> Non
     torch.testing.assert_close(last, hidden.view(2, 4 * WINDOW, -1)[[0, 1], wanted], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("folder", few(FAMILIES, *VARIED), indirect=True)
 def test_log_probs_of_completions_and_their_gradients_are_those_of_hugging_face(folder: Path) -> None:
     """Prompts are shared by their completions, and longer than a window; some completions are, too."""
     model = adapted(folder)
