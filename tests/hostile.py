@@ -2,8 +2,9 @@
 
     python hostile.py LEVEL LANGUAGE < jobs.json > runs.json
 
-``jobs`` are ``[program, stdin]`` pairs; each run is ``[parses, stdout, stderr, returncode, stopped_by]``, with the
-compiler's complaint as standard error of a program that does not parse. The last line of the environment is a secret
+``jobs`` are ``[program, stdin]`` pairs, with an upper bound of seconds as a third part where that of the language is
+more than a program needs; each run is ``[parses, stdout, stderr, returncode, stopped_by]``, with the compiler's
+complaint as standard error of a program that does not parse. The last line of the environment is a secret
 that no program may see. Imports nothing but the sandbox.
 """
 
@@ -15,6 +16,7 @@ import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +39,28 @@ def descendants(pid: int) -> list[int]:
     return children + [each for child in children for each in descendants(child)]
 
 
-def run_all(pool: SandboxPool, jobs: Sequence[SandboxJob]) -> list[ProgramRun]:
+def run_all(
+    pool: SandboxPool, jobs: Sequence[SandboxJob], limits: Sequence[Limits | None] | None = None
+) -> list[ProgramRun]:
     """Run jobs from as many threads as the pool has workers; results are in the order of the jobs."""
+
+    def run(job: SandboxJob, own: Limits | None) -> ProgramRun:
+        return pool.run(job.program, job.stdins, own, calls=job.calls, language=job.language)
+
     with ThreadPoolExecutor(pool.workers) as threads:
-        return list(
-            threads.map(lambda job: pool.run(job.program, job.stdins, calls=job.calls, language=job.language), jobs)
-        )
-
-
-def _run(pool: SandboxPool, job: SandboxJob) -> ProgramRun:
-    return pool.run(job.program, job.stdins, calls=job.calls, language=job.language)
+        return list(threads.map(run, jobs, limits or [None] * len(jobs)))
 
 
 def main() -> None:
     """Run all programs with two workers and tell what is left of them."""
-    jobs = [SandboxJob(program, [stdin], language=sys.argv[2]) for program, stdin in json.load(sys.stdin)]
+    given = json.load(sys.stdin)
+    jobs = [SandboxJob(program, [stdin], language=sys.argv[2]) for program, stdin, *_ in given]
     runs: list[list[Any]] = []
     # Sanitized programs start slowly on a busy machine, and fill memory slowly.
     limits = Limits(2, 4) if sys.argv[2] == "python" else Limits(2, 12, memory_mib=256)
     with SandboxPool(2, limits, sys.argv[1], has_analyzers=True) as pool:
-        for run in run_all(pool, jobs):
+        own = [replace(limits, wall_seconds=wall[0]) if wall else None for _, _, *wall in given]
+        for run in run_all(pool, jobs, own):
             last = run.executions[0] if run.parses else None
             ending = (last.stdout, last.stderr, last.returncode, last.stopped_by) if last else ("", run.error, 0, "")
             runs.append([run.parses, *ending])

@@ -40,6 +40,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
+# Between them they have everything that a family can have: what is the same for all families is tried with these.
+VARIED = ("llama-biases", "granite4", "olmo2", "gemma3")
+
+
 def build_family(folder: Path, name: str, **changes: Any) -> Path:
     """Write a random model of the family ``name`` with its tokenizer; ``changes`` are fields of its config."""
     import torch

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cli_runs import run_sce
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always, problem
+from quick import few
 from rich.console import Console
 
 from securecoderl_edge.errors import MissingExtra
@@ -67,7 +68,7 @@ def test_the_table_has_a_row_a_model_and_fits_100_columns(folder: Path, opened: 
     assert "good: 6 programs in" in err
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", few([60, 80, 100], 60))
 def test_on_a_terminal_the_tables_fit_its_width(
     folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -253,7 +254,7 @@ def test_an_unsafe_program_lowers_the_security_figure(folder: Path, monkeypatch:
 
 
 def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Opened) -> None:
-    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--samples", "5")
+    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--samples", "5", "--out", "rows")
     record = json.loads(run(*args, "--json")[1])["models"]
     assert [record[0][f"pass_at_{k}"]["value"] for k in (1, 5)] == [1.0, 1.0]
     assert [record[1][f"pass_at_{k}"]["value"] for k in (1, 5)] == [0.0, 0.0]
@@ -331,12 +332,11 @@ def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None
     assert "prompt style stdin" in run(*args)[1].splitlines()
 
 
-@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+@pytest.mark.parametrize("kind", few(["svg", "png", "pdf"], "svg", "png"))
 def test_a_picture_of_the_figures(folder: Path, opened: Opened, kind: str) -> None:
     pytest.importorskip("matplotlib")
-    for name in ("one", "two"):
-        code, _, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--plot", f"{name}.{kind}")
-        assert (code, f"wrote the plot to {name}.{kind}" in err) == (0, True), err
+    code, _, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--plot", f"one.{kind}")
+    assert (code, f"wrote the plot to one.{kind}" in err) == (0, True), err
     content = (folder / f"one.{kind}").read_bytes()
     if kind == "svg":
         shown = ("good", "bad", "parses, %", "passes all tests, %", "Bandit-clean, %", "decoding, tokens/s")

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from securecoderl_edge import cli
 from securecoderl_edge.errors import SceError, UsageError, install_command
+from securecoderl_edge.problems.sources import load_problems
 
 
 def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -156,9 +157,15 @@ def test_an_extra_that_is_not_installed_is_named_with_the_command_that_installs_
 def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from securecoderl_edge.training import inputs
+
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "--model", str(tiny_model), "--max-steps", "1", "--batch-size", "8"]
-    result = CliRunner().invoke(cli.sce, [*arguments, "--set", "ppo.max_tokens=8", "--set", "sft.batch_size=2"])
+    # The packaged problems, but not all: each is tokenized.
+    monkeypatch.setattr(inputs, "load_problems", lambda source: load_problems(source)[::25])
+    small = ("ppo.max_tokens=8", "sft.batch_size=2", "selection.problems=2", "readiness_problems=2")
+    arguments += [word for override in small for word in ("--set", override)]
+    result = CliRunner().invoke(cli.sce, arguments)
     assert result.exit_code == 0, result.output
     assert "next: sce export" in result.stderr
     assert (tmp_path / "runs/latest").read_text() == "starter\n"

@@ -95,7 +95,12 @@ def test_an_interrupted_run_goes_on_without_lost_or_doubled_rows(
 
 
 @pytest.mark.parametrize(
-    ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("how", "status"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
     how: signal.Signals, status: int, problems: str, tmp_path: Path
@@ -225,20 +230,25 @@ def test_two_runs_do_not_add_to_one_file(problems: str, completions: str, tmp_pa
     "change",
     [
         {"stage": 99},
-        {"reward": "x"},
-        {"reward": None},
         {"seconds": float("nan")},
-        {"seconds": 10**400},
-        {"seconds": -1},
-        {"passed": 9},
         {"total": 0, "passed": 0},
         {"verdicts": ["perfect"]},
-        {"verdicts": "pass"},
-        {"signs": [1]},
-        {"findings": {}},
         {"findings": [{"test_id": "B102", "cwe": "78", "severity": "HIGH", "confidence": "HIGH", "line": 1}]},
-        {"limits": []},
         {"program": 1},
+        *(
+            pytest.param(change, marks=pytest.mark.slow)
+            for change in (
+                {"reward": "x"},
+                {"reward": None},
+                {"seconds": 10**400},
+                {"seconds": -1},
+                {"passed": 9},
+                {"verdicts": "pass"},
+                {"signs": [1]},
+                {"findings": {}},
+                {"limits": []},
+            )
+        ),
     ],
 )
 def test_a_row_of_wrong_types_is_no_score(

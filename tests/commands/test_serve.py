@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import run_sce
+from quick import few
 
 pytest.importorskip("uvicorn", reason="needs the serve extra")
 
@@ -107,7 +108,7 @@ def test_the_reward_is_served_without_a_model(tmp_path: Path) -> None:
     assert score["limits"] == dataclasses.asdict(TRAINING_LIMITS)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", few([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 def test_a_server_answers_until_it_is_told_to_stop_and_leaves_no_process(ending: signal.Signals) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     process = subprocess.Popen(

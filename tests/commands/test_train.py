@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from click.testing import CliRunner, Result
+from quick import few
 from small_runs import write_additions
 
 from securecoderl_edge.cli import sce
@@ -66,7 +67,7 @@ def test_a_dry_run_shows_what_phases_without_rl_sample_and_need(
     assert lines["memory,"][2:] == ["rft", "ppo", "ssd"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT, signal.SIGHUP))
 def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
     tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -98,6 +99,7 @@ def read_until_update_2(read: Callable[[], bytes]) -> None:
         shown += more
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
@@ -115,9 +117,7 @@ def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, pr
     assert int(newest.name.removeprefix("step-")) >= 2
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))]
-)
+@pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT))
 def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
     tiny_model: Path, problems: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

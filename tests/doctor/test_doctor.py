@@ -289,9 +289,9 @@ def test_kernels_with_wrong_results_do_not_work(batch: float, exact: float) -> N
 
 def test_a_child_that_never_ends_is_ended_and_what_it_said_is_kept(worker: Any) -> None:
     module = worker('write_message(answers, {"said": 1})\nsignal.pause()')
-    answers = processes.ask(module, {}, seconds=5)
+    answers = processes.ask(module, {}, seconds=3)
     assert answers.messages == [{"said": 1}]
-    assert answers.death == "no end within 5 s"
+    assert answers.death == "no end within 3 s"
 
 
 def test_how_a_child_ended_is_reported_with_its_last_words(worker: Any) -> None:

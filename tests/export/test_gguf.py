@@ -18,6 +18,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from exports import export_gguf
+from quick import few
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf as gguf_export
@@ -44,9 +45,22 @@ def measure(
     path: Path, base: Path, adapter: Path | None, prompts: Sequence[str], texts: Sequence[str], new_tokens: int
 ) -> Agreement:
     """What the child processes of a verification find out, in this process."""
-    with tempfile.TemporaryDirectory() as reference:
-        write_reference(base, adapter, prompts, new_tokens, Path(reference))
-        return compare_with_reference(path, base, texts, Path(reference))
+    asked = (base, adapter, tuple(prompts), new_tokens)
+    if asked not in REFERENCES:
+        REFERENCES[asked] = tempfile.TemporaryDirectory()
+        write_reference(base, adapter, prompts, new_tokens, Path(REFERENCES[asked].name))
+    return compare_with_reference(path, base, texts, Path(REFERENCES[asked].name))
+
+
+# What sources said; no test changes a source that it has measured.
+REFERENCES: dict[tuple[Path, Path | None, tuple[str, ...], int], tempfile.TemporaryDirectory[str]] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _references_are_removed() -> Iterator[None]:
+    yield
+    while REFERENCES:
+        REFERENCES.popitem()[1].cleanup()
 
 
 def export_and_measure(base: Path, adapter: Path | None, quant: str, path: Path) -> Agreement:
@@ -156,12 +170,7 @@ def workbench(llama3_model: Path) -> Iterator[Workbench]:
         yield shared
 
 
-QUICK = ("q4_0", "q4_k_m", "iq4_xs")  # one of each kind of blocks
-
-
-@pytest.mark.parametrize(
-    "quant", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in LLAMA_CPP_TYPES]
-)
+@pytest.mark.parametrize("quant", few(LLAMA_CPP_TYPES, "q4_0", "q4_k_m"))
 def test_every_type_that_llama_cpp_makes_is_verified_and_described(
     llama3_model: Path, tmp_path: Path, workbench: Workbench, quant: str
 ) -> None:
@@ -174,7 +183,7 @@ def test_every_type_that_llama_cpp_makes_is_verified_and_described(
     assert sum(manifest.tensor_types.values()) == len(read_architecture(llama3_model).tensors())
 
 
-@pytest.mark.parametrize("quant", ["f16", "q8_0"])
+@pytest.mark.parametrize("quant", few(["f16", "q8_0"], "q8_0"))
 def test_divisors_of_rope_are_no_weights_so_that_the_same_export_is_reused(
     llama3_model: Path, tmp_path: Path, quant: str
 ) -> None:
@@ -216,7 +225,7 @@ def test_weights_that_f16_cannot_hold_are_quantized_from_f32(llama3_model: Path,
     assert export_gguf(base, None, "q6_k", tmp_path / "m.gguf", force=False).manifest.quant == "q6_k"
 
 
-@pytest.mark.parametrize("quant", ["f16", "bf16", "q8_0"])
+@pytest.mark.parametrize("quant", few(["f16", "bf16", "q8_0"], "q8_0"))
 def test_smaller_types_stay_within_their_bounds(
     linear_model: Path, linear_adapter: Path, tmp_path: Path, quant: str
 ) -> None:
@@ -267,7 +276,7 @@ def leave_the_adapter_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_export, "merged_tensors", lambda base, adapter: merged_tensors(base, None))
 
 
-@pytest.mark.parametrize("quant", ["f32", "q8_0"])
+@pytest.mark.parametrize("quant", few(["f32", "q8_0"], "f32"))
 @pytest.mark.parametrize(
     "plant",
     [

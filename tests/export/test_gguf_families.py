@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from once import Once
-from tiny_families import FAMILIES, WINDOW, build_family
+from quick import few
+from tiny_families import FAMILIES, VARIED, WINDOW, build_family
 from tiny_models import build_adapter
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -75,6 +76,7 @@ def compared(path: Path, base: Path, reference: Path, adapter: Path | None = Non
     return measure(path, base, [], reference, adapter)
 
 
+@pytest.mark.parametrize("name", few(EXPORTED, *VARIED, "qwen2", "mistral"))
 def test_the_file_of_a_family_computes_what_transformers_does(name: str, family: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(family, None, "f32", path, "m")
@@ -87,6 +89,7 @@ def test_the_file_of_a_family_computes_what_transformers_does(name: str, family:
     assert context == (WINDOW if name in CAPPED else 1024)
 
 
+@pytest.mark.parametrize("name", few(EXPORTED, *VARIED))
 def test_an_adapter_of_a_family_is_applied_as_peft_does(family: Path, tmp_path: Path) -> None:
     adapter = build_adapter(tmp_path / "lora", family, target_modules=["q_proj", "k_proj", "o_proj", *_mlp(family)])
     write_gguf(family, None, "f32", tmp_path / "m.gguf", "m")
@@ -162,6 +165,7 @@ def test_a_fact_that_llama_cpp_has_fixed_is_refused_by_name(
         require_expressible(family, dataclasses.replace(shape, **facts))
 
 
+@pytest.mark.parametrize("name", few(EXPORTED, *VARIED))
 def test_a_file_of_a_family_comes_back_as_a_base(
     name: str, family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,9 @@ def edit_manifest(file: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-@pytest.mark.parametrize(("quant", "said"), [("q8_0", "q3_k_m"), ("q4_k_m", "q4_k_s"), ("f16", "f32")])
+@pytest.mark.parametrize(
+    ("quant", "said"), [pytest.param("q8_0", "q3_k_m", marks=pytest.mark.slow), ("q4_k_m", "q4_k_s"), ("f16", "f32")]
+)
 def test_a_file_of_another_type_than_its_manifest_says_is_found_out(
     base: Path, folder: Path, quant: str, said: str, exported: Exported
 ) -> None:

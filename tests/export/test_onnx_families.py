@@ -15,7 +15,8 @@ pytest.importorskip("onnxruntime", reason="needs the onnx extra")
 
 from exports import export_onnx
 from onnx_sources import Sources, change_shape
-from tiny_families import FAMILIES, WINDOW
+from quick import few
+from tiny_families import FAMILIES, VARIED, WINDOW
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export import onnx as onnx_export
@@ -30,14 +31,13 @@ from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
-# Between them they have everything that a graph can have.
-VARIED = ("granite4", "olmo2", "gemma3")
 EVERY_TYPE = [*((quant, False) for quant in BITS), *((quant, True) for quant in PORTABLE_TYPES)]
+families = pytest.mark.parametrize("name", few(FAMILIES, *VARIED))
 either_graph = pytest.mark.parametrize("portable", [False, True], ids=["onnx", "portable"])
 
 
 @either_graph
-@pytest.mark.parametrize("name", FAMILIES)
+@families
 def test_logits_and_greedy_text_equal_transformers(sources: Sources, name: str, portable: bool) -> None:
     found = sources.family(name).measure(sources.exported(name, "f32", portable))
     check_bounds(found, "f32")
@@ -46,7 +46,7 @@ def test_logits_and_greedy_text_equal_transformers(sources: Sources, name: str, 
 
 
 @either_graph
-@pytest.mark.parametrize("name", FAMILIES)
+@families
 def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable: bool) -> None:
     """Some prompts, and what follows others, are longer than a window; rows change place half-way."""
     model = OnnxModel(sources.exported(name, "f32", portable), 1)
@@ -67,7 +67,7 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
 
 
 @either_graph
-@pytest.mark.parametrize("name", FAMILIES)
+@families
 def test_the_runtime_writes_the_greedy_text_of_transformers(sources: Sources, name: str, portable: bool) -> None:
     source = sources.family(name)
     decode = read_tokenizer(source.base).backend.decode
@@ -86,9 +86,7 @@ def test_the_runtime_writes_the_greedy_text_of_transformers(sources: Sources, na
 
 
 @pytest.mark.parametrize(("quant", "portable"), EVERY_TYPE[1:3] + EVERY_TYPE[4:])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in VARIED else pytest.mark.slow) for name in FAMILIES]
-)
+@families
 def test_smaller_types_stay_within_their_bounds(
     sources: Sources, tmp_path: Path, name: str, quant: str, portable: bool
 ) -> None:
@@ -96,7 +94,13 @@ def test_smaller_types_stay_within_their_bounds(
     check_bounds(source.measure(source.write(tmp_path / "m", quant, portable)), quant)
 
 
-@pytest.mark.parametrize(("quant", "portable"), EVERY_TYPE)
+@pytest.mark.parametrize(
+    ("quant", "portable"),
+    [
+        pytest.param(*each, marks=[pytest.mark.slow] * (each not in (("int4", False), ("f32", True))))
+        for each in EVERY_TYPE
+    ],
+)
 def test_heads_of_256_numbers_as_gemma_has_agree(sources: Sources, tmp_path: Path, quant: str, portable: bool) -> None:
     source = sources.family("gemma3-wide")
     check_bounds(source.measure(source.write(tmp_path / "m", quant, portable)), quant)

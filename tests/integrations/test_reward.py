@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quick import few
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.integrations import problem_reward as shared
@@ -120,7 +121,7 @@ def test_rows_for_verl_name_the_set_and_the_problem(source: str) -> None:
     assert row["prompt"] == Reward(source).rows()[0]["prompt"]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", few(["fork", "spawn", "forkserver"], "fork", "spawn"))
 def test_each_process_has_a_sandbox_of_its_own(source: str, method: str) -> None:
     reward = pickle.loads(pickle.dumps(ProblemReward(source, workers=1)))
     pairs = list(zip(IDS, COMPLETIONS, strict=True))

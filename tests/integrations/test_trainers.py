@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from quick import few
 
 from securecoderl_edge.integrations.trl import Reward
 from securecoderl_edge.models.files import NANO, base_folder
@@ -21,7 +22,7 @@ PROBLEMS = "starter:eval"
 
 
 @pytest.mark.filterwarnings("default")  # those of trl and transformers
-@pytest.mark.parametrize("style", ["stdin", "chat", pytest.param("prefilled", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("style", few(["stdin", "chat", "prefilled"], "chat"))
 def test_a_step_of_trl_is_rewarded_by_the_sandbox(style: str, tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", reason="needs trl")
     datasets = pytest.importorskip("datasets", reason="comes with trl")

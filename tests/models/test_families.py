@@ -13,7 +13,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
-from tiny_families import FAMILIES, WINDOW, build_family
+from quick import few
+from tiny_families import FAMILIES, VARIED, WINDOW, build_family
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -72,6 +73,7 @@ def test_logits_and_hidden_states_are_those_of_hugging_face(folder: Path) -> Non
     torch.testing.assert_close(last, hidden.view(2, 4 * WINDOW, -1)[[0, 1], wanted], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("folder", few(FAMILIES, *VARIED), indirect=True)
 def test_log_probs_of_completions_and_their_gradients_are_those_of_hugging_face(folder: Path) -> None:
     """Prompts are shared by their completions, and longer than a window; some completions are, too."""
     model = adapted(folder)
@@ -95,6 +97,7 @@ def test_log_probs_of_completions_and_their_gradients_are_those_of_hugging_face(
         torch.testing.assert_close(own, their, atol=1e-4 * max(1.0, float(their.abs().max())), rtol=1e-4)
 
 
+@pytest.mark.parametrize("folder", few(FAMILIES, *VARIED), indirect=True)
 @torch.no_grad()
 def test_greedy_sampling_of_ragged_prompts_equals_generate(folder: Path) -> None:
     model = adapted(folder)

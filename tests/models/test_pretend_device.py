@@ -15,7 +15,8 @@ import torch
 from decoded import PROMPTS, served
 from once import Once
 from pretend_device import NAME, BrokenRule, PretendTensor, Watch, expect_reads, pretend_device
-from tiny_families import FAMILIES, build_family
+from quick import few
+from tiny_families import FAMILIES, VARIED, build_family
 
 from securecoderl_edge.models import decoder as decoders
 from securecoderl_edge.models import sampling
@@ -69,7 +70,7 @@ def drawn(decoder: Decoder, how: Sampler, parallel: int | None = None) -> list[T
     return sample(decoder, PROMPTS, 2, how, parallel)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, *VARIED))
 def test_every_family_samples_on_a_device_what_it_samples_on_the_cpu(family: str, once: Once) -> None:
     """With rows that end early, rows that take their places, and for windows a cache that grows."""
     folder = once(f"family-{family}", lambda folder: build_family(folder, family))
@@ -87,9 +88,14 @@ def test_every_family_samples_on_a_device_what_it_samples_on_the_cpu(family: str
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("int8", torch.float16)]
+    ("precision", "dtype"),
+    [
+        pytest.param("fp16", torch.float16, marks=pytest.mark.slow),
+        ("bf16", torch.bfloat16),
+        ("int8", torch.float16),
+    ],
 )
-@pytest.mark.parametrize("int8_decoder", [False, True])
+@pytest.mark.parametrize("int8_decoder", few([False, True], True))
 def test_products_in_16_bits_multiply_one_dtype(
     tiny_qwen: Path, precision: str, dtype: torch.dtype, int8_decoder: bool
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from places import SHARED
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems import sources
 from securecoderl_edge.problems.benchmarks.files import DIGESTS, pack, packaged_file
 from securecoderl_edge.problems.near_duplicates import pairs_between
 from securecoderl_edge.problems.problem import Problem
@@ -33,6 +36,19 @@ PUBLISHED = {"humaneval": SHARED / "HumanEval.jsonl.gz", "mbpp": SHARED / "mbpp.
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sources, "open_problems", _opened_once)
+
+
+@functools.cache
+def _packaged_problems(path: str, max_tests: int) -> tuple[Problem, ...]:
+    return tuple(open_problems(path, max_tests))
+
+
+def _opened_once(path: str, max_tests: int, tell: Callable[[str], None]) -> list[Problem]:
+    """A packaged file is read once by all these tests, any other whenever it is asked for."""
+    if path in {str(packaged_file(name)) for name in DIGESTS}:
+        return list(_packaged_problems(path, max_tests))
+    return open_problems(path, max_tests, tell)
 
 
 @pytest.mark.parametrize("name", DIGESTS)

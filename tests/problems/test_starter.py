@@ -9,6 +9,7 @@ from itertools import combinations
 
 import pytest
 from generate import run_reference
+from quick import few
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.leakage import is_visible
@@ -176,8 +177,9 @@ def test_references_pass_in_the_sandbox_with_full_reward() -> None:
             assert (score.passed, score.reward) == (MAX_TESTS, 1.0), score.id
 
 
-def test_security_problems_have_an_unsafe_and_a_clean_solution_that_only_r_sec_tells_apart() -> None:
-    problems = load_split("security")
+@pytest.mark.parametrize("every", few([1, 4], 4))
+def test_security_problems_have_an_unsafe_and_a_clean_solution_that_only_r_sec_tells_apart(every: int) -> None:
+    problems = load_split("security")[::every]
     with Scorer() as scorer:
         unsafe = scorer.score_all(Submission(problem, problem.solutions[0]) for problem in problems)
         clean = scorer.score_all(Submission(problem, problem.solutions[1]) for problem in problems)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import c_programs
 import pytest
+from quick import few
 
 from securecoderl_edge.languages.targets import NO_BUDGET
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
@@ -34,8 +35,9 @@ def test_a_problem_in_c_is_the_one_in_python_with_other_solutions() -> None:
 
 
 @c_programs.needs_gcc
-def test_solutions_in_c_pass_their_tests(tmp_path: Path) -> None:
-    solved = [(problem, program) for problem in load_split("c-eval")[::10] for program in problem.solutions]
+@pytest.mark.parametrize("every", few([10, 40], 40))
+def test_solutions_in_c_pass_their_tests(every: int, tmp_path: Path) -> None:
+    solved = [(problem, program) for problem in load_split("c-eval")[::every] for program in problem.solutions]
     inputs = [[test.input for test in problem.tests] for problem, _ in solved]
     outputs = [[test.output for test in problem.tests] for problem, _ in solved]
     c_programs.check(tmp_path, [program for _, program in solved], inputs, outputs)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from asked import CALL, STDIN
 from chat_templates import GEMMA3, GRANITE3, LLAMA32, MISTRAL, QWEN3, R1, SMOLLM3, TEMPLATES
+from quick import few
 from tiny_models import build_model
 
 from securecoderl_edge.errors import SceError
@@ -187,7 +188,7 @@ def with_thoughts(folder: Path, is_special: bool) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("is_special", [True, False])
+@pytest.mark.parametrize("is_special", few([True, False], True))
 def test_tags_are_in_the_text_of_every_runtime(tmp_path: Path, is_special: bool) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     pytest.importorskip("llama_cpp", reason="needs the gguf extra")

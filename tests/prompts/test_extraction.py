@@ -162,13 +162,13 @@ def test_a_raw_completion_is_the_program(completion: str) -> None:
 )
 def test_long_texts_of_any_kind_are_read_in_one_pass(piece: str) -> None:
     """A test that hangs here says that the time grows with the square of the length."""
-    extract_program(piece * (400_000 // len(piece)), PromptFacts.of(PROBLEM))
+    extract_program(piece * (200_000 // len(piece)), PromptFacts.of(PROBLEM))
 
 
 @pytest.mark.parametrize("line", ["```{}`", "~~~{}`", "```{}", "# {}", "'{}", "<|{}", "### Solution{}x", "A{}:x"])
 @pytest.mark.parametrize("filling", ["a", " ", "`", "~", "\\", "A b\n- c\nx\n"])
 def test_a_long_line_of_any_kind_is_read_in_one_pass(line: str, filling: str) -> None:
-    extract_program(line.format(filling * (400_000 // len(filling))) + "\nprint(1)\n", PromptFacts.of(PROBLEM))
+    extract_program(line.format(filling * (200_000 // len(filling))) + "\nprint(1)\n", PromptFacts.of(PROBLEM))
 
 
 def test_an_unknown_mode_is_refused() -> None:

@@ -6,6 +6,7 @@ import pytest
 from asked import BEGUN, BODY, CALL, CODE, STDIN
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quick import few
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import ChatTemplate
@@ -27,9 +28,7 @@ _LINES = (
 TEXTS = st.lists(st.sampled_from(_LINES), max_size=14).map("\n".join)
 
 
-@given(st.sampled_from(PROBLEMS), st.sampled_from(FORMATS), TEXTS, st.booleans())
-@settings(max_examples=3000, deadline=None)
-def test_what_follows_the_end_changes_nothing(
+def check_that_what_follows_the_end_changes_nothing(
     problem: Problem, format: PromptFormat, text: str, with_prompt: bool
 ) -> None:
     if with_prompt:
@@ -39,6 +38,12 @@ def test_what_follows_the_end_changes_nothing(
     for end in range(len(text) + 1):
         if (end == len(text) or text[end - 1 : end] == "\n") and is_over(text[:end], asked):
             assert extract_program(text[:end], PromptFacts.of(problem, format)) == whole, text[:end]
+
+
+@pytest.mark.parametrize("examples", few([600, 3000], 600))
+def test_what_follows_the_end_changes_nothing(examples: int) -> None:
+    texts = given(st.sampled_from(PROBLEMS), st.sampled_from(FORMATS), TEXTS, st.booleans())
+    settings(max_examples=examples, deadline=None)(texts(check_that_what_follows_the_end_changes_nothing))()
 
 
 @pytest.mark.parametrize(

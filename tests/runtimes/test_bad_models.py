@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quick import few
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
@@ -192,7 +193,7 @@ def test_two_processes_may_run_one_file(gguf_file: Path, onnx_folder: Path, kind
     assert [process.returncode for process in both] == [1, 1]  # random text does not pass
 
 
-@pytest.mark.parametrize("kind", ["gguf", "onnx"])
+@pytest.mark.parametrize("kind", few(["gguf", "onnx"], "gguf"))
 def test_ctrl_c_in_mid_stream_is_a_word_and_leaves_no_process(gguf_file: Path, onnx_folder: Path, kind: str) -> None:
     model = str(gguf_file if kind == "gguf" else onnx_folder)
     arguments = ("x = 1", "--model", model, "--max-tokens", "900", "-n", "2000", "--threads", "1")

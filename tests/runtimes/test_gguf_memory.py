@@ -18,6 +18,7 @@ import llama_cpp
 import numpy as np
 from gguf_shapes import SHAPES, write_shape
 from once import Once
+from quick import few
 
 from securecoderl_edge.models.gguf.header import GgufHeader, read_header
 from securecoderl_edge.runtimes.gguf import llama
@@ -196,7 +197,7 @@ def token_ids(rows: list[list[Completion]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in row] for row in rows]
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "gemma3"])
+@pytest.mark.parametrize("name", few([*RECURRENT, "gemma3"], RECURRENT[0], "gemma3"))
 def test_samples_are_the_same_however_prompts_share_their_beginning(files: Path, name: str) -> None:
     prompts = [TEXT, TEXT + " and more", TEXT[:40] + "other", TEXT]
     with closing(GgufRuntime(files / f"{name}.gguf", threads=1)) as runtime:
@@ -211,7 +212,7 @@ def test_samples_are_the_same_however_prompts_share_their_beginning(files: Path,
         assert token_ids(reusing.generate(prompts, 5, GREEDY)) == expected
 
 
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("name", few(RECURRENT, RECURRENT[-1]))
 def test_samples_of_different_lengths_end_and_begin_in_any_order(files: Path, name: str) -> None:
     sampling = Sampling(temperature=1.0, max_tokens=12, stop=tuple("aeiou\n"))
     with closing(GgufRuntime(files / f"{name}.gguf", threads=1, parallel=1)) as alone:

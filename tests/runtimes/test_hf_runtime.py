@@ -36,7 +36,9 @@ def alive() -> dict[int, int]:
     return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
 
 
-@pytest.mark.parametrize(("precision", "ratio"), [("fp32", 1.0), ("bf16", 0.5), ("int8", 0.25)])
+@pytest.mark.parametrize(
+    ("precision", "ratio"), [pytest.param("fp32", 1.0, marks=pytest.mark.slow), ("bf16", 0.5), ("int8", 0.25)]
+)
 def test_the_weights_are_in_memory_once_in_their_format(precision: str, ratio: float, wide: Path) -> None:
     weights = (wide / "model.safetensors").stat().st_size
     before = alive()

@@ -99,7 +99,10 @@ class Aftermath:
     victim: subprocess.Popen[bytes]
 
 
-@pytest.fixture(scope="module", params=as_whom(slow=("no-landlock, ordinary user",)))
+SLOW = ("full, ordinary user", "no-landlock, this user", "no-landlock, ordinary user")
+
+
+@pytest.fixture(scope="module", params=as_whom(slow=SLOW))
 def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) -> Iterator[Aftermath]:
     level, user = request.param
     if level == "full" and describe_levels()["level"] != "full":

@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(900)]
 HOSTILE = Path(__file__).with_name("hostile_c")
 FILES = sorted(HOSTILE.glob("*.c"))
 SUSPECT = sorted((HOSTILE / "suspect").glob("*.c"))
+WALL = {"sleeping": [2]}  # whose limit of seconds is reached: it is no use to wait longer
 VERDICT = re.compile(r"/\* expect: ([a-z ]+)\. ")
 
 
@@ -54,7 +55,9 @@ def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) 
     before = surroundings(target)
     done = subprocess.run(
         [python_for(user), "-B", str(open_house / "hostile.py"), level, "c"],
-        input=json.dumps([[program, ""] for program in programs]),
+        input=json.dumps(
+            [[program, "", *WALL.get(file.stem, ())] for file, program in zip(FILES, programs, strict=True)]
+        ),
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(open_house), "SECRET_TOKEN": SECRET, "PATH": os.environ["PATH"]},

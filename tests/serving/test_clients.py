@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from places import ROOT
+from quick import few
 from served import CHAT, TEXT, Served, echo, serving
 
 from securecoderl_edge.problems.problem import Problem
@@ -45,7 +46,7 @@ def configuration(beginning: str, served: Served) -> str:
     return block.partition("```")[0].replace("8080", str(served.port)).replace("nano", "echo")
 
 
-@pytest.mark.parametrize("options", [[], ["--no-stream"]], ids=["stream", "whole"])
+@pytest.mark.parametrize("options", few([[], ["--no-stream"]], []), ids=["stream", "whole"])
 def test_llm_prints_the_program(server: Served, options: list[str], tmp_path: Path) -> None:
     pytest.importorskip("llm", reason="comes with the smollm2 extra")
     (tmp_path / "extra-openai-models.yaml").write_text(configuration("- model_id", server))

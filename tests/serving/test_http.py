@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG
+from quick import few
 from served import CHAT, KEY, TEXT, EchoRuntime, Served, echo, serving
 
 from securecoderl_edge.errors import SceError
@@ -259,7 +260,7 @@ def test_a_full_queue_answers_429_and_a_later_request_is_served(scorer: Scorer) 
         assert served.chat("y").status == 200
 
 
-@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("is_stream", few([True, False], True))
 def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer, is_stream: bool) -> None:
     runtime = EchoRuntime(lambda task: "x" * 10_000_000)
     runtime.context = 90_000
@@ -276,7 +277,7 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
 
 
-@pytest.mark.parametrize("hangs_up", [True, False])
+@pytest.mark.parametrize("hangs_up", few([True, False], True))
 def test_the_programs_of_a_request_that_has_ended_stop(scorer: Scorer, hangs_up: bool) -> None:
     tests = [{"input": str(number), "output": "1\n"} for number in range(20)]
     body = {"prompt": "import time\ntime.sleep(600)\n", "n": 16, "max_tokens": 1, "tests": tests}
@@ -526,7 +527,7 @@ def test_a_server_that_stops_finishes_what_it_has_begun(scorer: Scorer) -> None:
         served.chat("y")
 
 
-@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("is_stream", few([True, False], True))
 def test_a_server_that_stops_ends_late_requests_with_an_answer(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch, is_stream: bool
 ) -> None:

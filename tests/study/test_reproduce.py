@@ -116,7 +116,7 @@ def test_merging_trains_nothing_and_needs_results_of_the_study(folder: Path) -> 
 def test_a_step_that_fails_is_told_with_its_reason(folder: Path) -> None:
     (folder / "runs/table3/seed-42/own-sft").mkdir(parents=True)
     (folder / "runs/table3/seed-42/own-sft/thesis.txt").write_text("keep me")
-    code, _, err = run(*TABLE3)
+    code, _, err = run(*TABLE3, "--variants", "sft")
     assert code == 1
     assert "own-sft, seed 42: training failed: " in err
     assert "sce train --recipe tiny.toml" in err
@@ -198,11 +198,12 @@ def test_a_quick_study_runs_two_trainings_side_by_side_where_there_are_two_cores
     asked: list[int] = []
     monkeypatch.setattr("study_engine.table3.cpu_count", lambda: cores)
     monkeypatch.setattr("study_engine.steps.run_study", lambda _study, jobs, *_: asked.append(jobs))
-    run("table3", "--quick", *given)
+    few_problems = TABLE3[: TABLE3.index("--variants")]
+    run(*few_problems, "--quick", *given)
     assert asked == [jobs]
-    run("table3", "--jobs", str(jobs))
+    run(*few_problems, "--jobs", str(jobs))
     assert asked == [jobs, jobs]
-    run("table3")
+    run(*few_problems)
     assert asked == [jobs, jobs, 1]
 
 

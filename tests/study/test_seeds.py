@@ -71,7 +71,7 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
 
 
 @pytest.mark.parametrize("of_seeds", [0.0, 0.04, 0.15])
-@pytest.mark.parametrize(("seeds", "problems"), [(3, 90), (5, 200)])
+@pytest.mark.parametrize(("seeds", "problems"), [(3, 90), pytest.param(5, 200, marks=pytest.mark.slow)])
 def test_differences_cover_the_truth_about_as_often_as_they_say(seeds: int, problems: int, of_seeds: float) -> None:
     rng, covered, rounds = np.random.default_rng(7), 0, 600
     for _ in range(rounds):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from once import Once
 from places import ROOT
+from quick import few
 from tiny_families import build_family
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -174,7 +175,7 @@ def test_the_plan_is_at_most_8_percent_below_and_15_above_the_measured_peak(kind
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "olmo2", "granite4", "gemma3"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", few(["fp32", "bf16"], "bf16"))
 def test_what_layers_keep_is_planned_for_every_kind_of_norm(family: str, precision: str, once: Once) -> None:
     import torch
 

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from quick import few
 from small_runs import an_update, rows, untimed
 
 from securecoderl_edge.models.adapters import (
@@ -297,7 +298,7 @@ def whole(epoch_settings: Callable[..., TrainSettings], once: Any) -> Run:
     return Run(folder / "run")
 
 
-@pytest.mark.parametrize("updates", [4, 6])
+@pytest.mark.parametrize("updates", few([4, 6], 6))
 def test_a_run_with_minibatches_and_dropped_groups_resumes_bit_for_bit(
     updates: int, epoch_settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:

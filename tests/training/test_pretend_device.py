@@ -17,9 +17,10 @@ import torch
 from once import Once
 from other_models import MODELS, build_other
 from pretend_device import NAME, BrokenRule, PretendTensor, expect_reads, pretend_device
+from quick import few
 from safetensors.torch import load_file
 from small_runs import an_update, equal, rows
-from tiny_families import FAMILIES, build_family
+from tiny_families import FAMILIES, VARIED, build_family
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models import fused
@@ -125,10 +126,12 @@ def on_both(make: Callable[[Compute], Learner], act: Callable[[Learner], dict[st
 @pytest.mark.parametrize(
     "settings",
     [
-        PPO, replace(PPO, advantage="gae"), replace(PPO, advantage="batch"),
-        replace(PPO, minibatches=2),
+        PPO,
+        replace(PPO, advantage="gae"),
+        pytest.param(replace(PPO, advantage="batch"), marks=pytest.mark.slow),
+        pytest.param(replace(PPO, minibatches=2), marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_updates_on_a_device_are_those_on_the_cpu(tiny_qwen: Path, scorer: Scorer, settings: PpoSettings) -> None:
     on_both(
         lambda place: make_learner(tiny_qwen, place, settings.advantage == "gae"),
@@ -136,7 +139,7 @@ def test_updates_on_a_device_are_those_on_the_cpu(tiny_qwen: Path, scorer: Score
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, *VARIED))
 def test_every_family_learns_on_a_device_what_it_learns_on_the_cpu(family: str, once: Once) -> None:
     folder = once(f"family-{family}", lambda folder: build_family(folder, family))
     on_both(
@@ -145,7 +148,7 @@ def test_every_family_learns_on_a_device_what_it_learns_on_the_cpu(family: str, 
     )
 
 
-@pytest.mark.parametrize("advantage", ["rloo", "gae", "batch"])
+@pytest.mark.parametrize("advantage", few(["rloo", "gae", "batch"], "gae"))
 @pytest.mark.parametrize("compute", [V100, Compute(NAME, "bf16", torch.bfloat16, torch.bfloat16)])
 def test_products_in_16_bits_obey_the_rules_of_a_gpu(
     tiny_qwen: Path, scorer: Scorer, compute: Compute, advantage: str
@@ -171,7 +174,7 @@ def test_a_model_of_transformers_learns_on_a_device(once: Once, scorer: Scorer) 
 
 
 @pytest.mark.parametrize("micro_batch_tokens", [100, 1000])
-@pytest.mark.parametrize("compute", [FP32, V100])
+@pytest.mark.parametrize("compute", few([FP32, V100], FP32))
 def test_reads_of_an_update_depend_on_its_steps_and_not_on_its_pieces(
     tiny_qwen: Path, scorer: Scorer, compute: Compute, micro_batch_tokens: int
 ) -> None:
@@ -181,7 +184,7 @@ def test_reads_of_an_update_depend_on_its_steps_and_not_on_its_pieces(
         learn(learner, scorer, ppo)  # counts them
 
 
-@pytest.mark.parametrize("compute", [FP32, V100])
+@pytest.mark.parametrize("compute", few([FP32, V100], V100))
 def test_a_checkpoint_of_a_device_resumes_there_bit_for_bit(
     tiny_qwen: Path, scorer: Scorer, tmp_path: Path, compute: Compute
 ) -> None:
@@ -271,8 +274,8 @@ def uninterrupted(epoch_settings: Callable[..., TrainSettings], once: Once) -> R
 @pytest.mark.parametrize(
     ("armed", "share"),
     [
-        *((2, 0.1), (2, 0.7), (2, 0.999), (3, 0.3)),
-        *(pytest.param(2, share, marks=pytest.mark.slow) for share in (0.3, 0.5, 0.6, 0.8, 0.9)),
+        *((2, 0.7), (3, 0.3)),
+        *(pytest.param(2, share, marks=pytest.mark.slow) for share in (0.1, 0.3, 0.5, 0.6, 0.8, 0.9, 0.999)),
     ],
 )
 def test_a_device_that_vanishes_leaves_the_last_checkpoint_and_the_run_resumes_bit_for_bit(

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from click.testing import CliRunner
+from quick import few
 from small_runs import equal, rows, write_additions
 
 from securecoderl_edge.cli import sce
@@ -118,7 +119,7 @@ def test_the_zero_variance_rate_is_that_of_all_groups_that_could_be_made(group: 
     assert zero_variance_rate(rewards, group) == pytest.approx(statistics.fmean(slow))
 
 
-@pytest.mark.parametrize("overrides", [(), ("ppo.advantage=gae",)])
+@pytest.mark.parametrize("overrides", few([(), ("ppo.advantage=gae",)], ("ppo.advantage=gae",)))
 def test_training_is_the_same_bit_for_bit_with_and_without_a_report(
     epoch_settings: Callable[..., TrainSettings], tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
+from quick import few
 from safetensors.torch import load_file
 from small_runs import untimed, weights
 
@@ -35,7 +36,12 @@ def policy(run: Run) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(
-    scope="module", params=[(), ("ppo.advantage=gae",), ("lr_schedule=linear", "ppo.drop_zero_variance_groups=true")]
+    scope="module",
+    params=[
+        pytest.param((), marks=pytest.mark.slow),
+        ("ppo.advantage=gae",),
+        ("lr_schedule=linear", "ppo.drop_zero_variance_groups=true"),
+    ],
 )
 def resumed(
     request: pytest.FixtureRequest, epoch_settings: Callable[..., TrainSettings], once: Once
@@ -46,7 +52,7 @@ def resumed(
     return config, Run(once(name, lambda folder: train(config, folder / "run")) / "run")
 
 
-@pytest.mark.parametrize("updates", [1, 4, 7])
+@pytest.mark.parametrize("updates", few([1, 4, 7], 4))
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
     resumed: tuple[TrainSettings, Run], tmp_path: Path, updates: int
 ) -> None:

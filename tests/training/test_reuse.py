@@ -58,10 +58,10 @@ def test_finished_phases_of_a_run_with_the_same_inputs_are_reused(
     ("overrides", "flags", "taken"),
     [
         (("sft.learning_rate=0.1",), {}, 0),
-        ((), {"seed": 7}, 0),
-        (("lora.rank=2",), {}, 0),
+        pytest.param((), {"seed": 7}, 0, marks=pytest.mark.slow),
+        pytest.param(("lora.rank=2",), {}, 0, marks=pytest.mark.slow),
         (("ppo.kl_coefficient=0.9",), {}, 1),
-        (("binary.steps=3",), {}, 1),
+        pytest.param(("binary.steps=3",), {}, 1, marks=pytest.mark.slow),
         (("partial.steps=1",), {}, 2),
         (("partial.steps=1", "lr_schedule=linear"), {}, 0),
         (("checkpoint_every=7",), {}, 3),

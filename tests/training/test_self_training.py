@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
+from quick import few
 from small_runs import an_update, equal, outcome, rows, weights
 
 from securecoderl_edge.commands.train import _describe
@@ -240,7 +241,7 @@ def untimed(run: Run) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in TIMES} for row in rows(run)]
 
 
-@pytest.mark.parametrize("phases", CHAINS)
+@pytest.mark.parametrize("phases", few(CHAINS, ("sft", "rft"), ("binary", "ssd")))
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
     phases: tuple[str, ...],
     epoch_settings: Callable[..., TrainSettings],
@@ -262,8 +263,8 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_
     assert not equal(run.policy, run.phase_folder(1, phases[0]) / "adapter")
 
 
-@pytest.mark.parametrize("phases", CHAINS)
-@pytest.mark.parametrize("updates", [1, 2], ids=["before its first checkpoint", "after one"])
+@pytest.mark.parametrize("phases", few(CHAINS, ("sft", "rft"), ("sft", "ssd")))
+@pytest.mark.parametrize("updates", few([1, 2], 2), ids=["before its first checkpoint", "after one"])
 def test_a_run_that_crashed_in_an_update_equals_an_uninterrupted_one_bit_for_bit(
     updates: int,
     phases: tuple[str, ...],
@@ -369,9 +370,9 @@ def test_the_learning_rate_is_that_of_sft_unless_the_phase_has_its_own() -> None
 @pytest.mark.parametrize(
     ("override", "reused"),
     [
-        *(("rft.learning_rate=0.1", 0), ("ppo.temperature=0.5", 0)),
+        *(pytest.param("rft.learning_rate=0.1", 0, marks=pytest.mark.slow), ("ppo.temperature=0.5", 0)),
         # The recipe has a rate for RFT alone.
-        *(("sft.learning_rate=0.1", 1), ("ssd.top_k=3", 1)),
+        *(("sft.learning_rate=0.1", 1), pytest.param("ssd.top_k=3", 1, marks=pytest.mark.slow)),
     ],
 )
 def test_a_phase_is_reused_if_nothing_that_it_depends_on_changed(

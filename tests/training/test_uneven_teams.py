@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
+from quick import few
 from small_runs import an_update
 from torch import Tensor
 
@@ -173,7 +174,7 @@ def assert_like_one(
 @pytest.mark.parametrize(
     ("count", "prompts"), [(3, 8), (2, 1), (5, 2)], ids=["3 on 8", "2 on 1 prompt", "more than prompts"]
 )
-@pytest.mark.parametrize("advantage", ["rloo", "gae", "batch"])
+@pytest.mark.parametrize("advantage", few(["rloo", "gae", "batch"], "gae"))
 def test_processes_that_cannot_share_evenly_make_the_ppo_update_of_one(
     count: int, prompts: int, advantage: str, make_learners: Callable[..., list[Learner]], scorer: Scorer
 ) -> None:
@@ -189,7 +190,7 @@ def test_processes_that_cannot_share_evenly_make_the_ppo_update_of_one(
 STEPS = replace(PPO, batch_size=16, epochs=2)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", few([2, 3], 3))
 @pytest.mark.parametrize(
     "ppo",
     [
