@@ -118,6 +118,20 @@ def test_tokens_are_drawn_from_those_that_are_kept_as_often_as_they_are_likely(
     assert (abs(shares - expected) < 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 3 / DRAWS).all()
 
 
+def test_every_runtime_takes_the_same_random_numbers(runtime: Runtime, tiny_model: Path, tiny_adapter: Path) -> None:
+    # A quantized file must differ from its source by its probabilities, not by luck.
+    sampling = Sampling(temperature=1.0, max_tokens=24, seed=7)
+    reference = HfRuntime(str(tiny_model), tiny_adapter, threads=1)
+    wanted, found = (
+        [done.token_ids for group in each.generate(TWENTY, 2, sampling) for done in group]
+        for each in (reference, runtime)
+    )
+    reference.close()
+    assert len(set(wanted)) == len(wanted), "samples must differ"
+    # Rounding moves a boundary between two tokens now and then.
+    assert sum(one == other for one, other in zip(wanted, found, strict=True)) >= 0.9 * len(wanted)
+
+
 @pytest.mark.parametrize(
     "settings", [{"temperature": 1e-45}, {"temperature": 5e-324}, {"temperature": 0.7, "top_p": 1e-50}]
 )
