@@ -26,6 +26,7 @@ from securecoderl_edge.problems.datasets.importing import (
     detect_format,
     import_loaded,
     import_problems,
+    parts_of,
 )
 from securecoderl_edge.problems.datasets.tally import Dropped
 from securecoderl_edge.problems.problem import Problem
@@ -72,9 +73,9 @@ def import_(source: str, config: ImportConfig) -> None:
 
     Unusable records are counted and reported; with --strict they are errors.
     """
-    paths = download_dataset(source, config.files) if is_hub_id(source) else [Path(source)]
-    if config.files is not None and not is_hub_id(source):
-        raise UsageError("--files needs a Hugging Face repo id as SRC. Leave it out.")
+    paths = download_dataset(source, config.files) if is_hub_id(source) else parts_of(Path(source), config.files)
+    if config.files is not None and paths == [Path(source)]:
+        raise UsageError("--files needs a Hugging Face repo id or a folder as SRC. Leave it out.")
     with ExitStack() as stack:
         imported = _imported(source, paths, config, stack)
         out = _write(imported, paths, config)

@@ -74,7 +74,7 @@ def security_assertions_of(problem: Problem) -> list[Assertion]:
 
 
 def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
-    from_apps = "apps" in problem.source.lower()
+    from_apps = problem.rule.name in ("apps", "livecodebench")
     imports = _imports_of(problem.starter_code)
     return [_with_imports(translate(text, problem.entry_point or "", from_apps), imports) for text in texts]
 
@@ -107,7 +107,7 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
     """Split one assertion.
 
     Args:
-        from_apps: define the names that APPS solutions expect, and let tuples equal lists.
+        from_apps: define the names that APPS solutions expect, and let tuples equal lists, as its grader and LiveCodeBench's do.
     """
     prelude: Prelude = "contest" if from_apps else "typing"
     setup, split = _split(assertion) or ("", Assertion(assertion))
@@ -271,6 +271,12 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
             isinstance(value, (list, tuple))
             and len(value) == len(expected)
             and all(_is_close(*pair, tolerance) for pair in zip(value, expected, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == expected.keys()
+            and _is_close([value[key] for key in expected], list(expected.values()), tolerance)
         )
     if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
         return False

@@ -29,6 +29,8 @@ _RULE_OF_SOURCE = {
     "code_contests": "code_contests",
     "codeforces": "code_contests",
     "livecodebench": "livecodebench",
+    # Sets with the graders of these.
+    "leetcode": "livecodebench", "open-r1": "livecodebench", "deepcoder": "livecodebench", "eurus": "apps",
 }
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _LONGEST_NUMBER = 400  # characters; longer ones are compared as text

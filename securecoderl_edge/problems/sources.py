@@ -120,7 +120,7 @@ def open_problems(
     check_exists(source)
     path = Path(source)
     format = detect_format(path)
-    if format == "jsonl" and form_of(path) == "lines":
+    if format == "jsonl" and not path.is_dir() and form_of(path) == "lines":
         return load_problems(source, max_tests)
     imported = import_problems(path, format, max_tests=max_tests)
     problems = list(imported.problems)

@@ -94,12 +94,12 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str = 
         raise DropRecord("statement is not text")
     examples = record
     if "input_output" in record:
-        examples = _decoded(record["input_output"], "input_output") or {}
+        examples = decoded(record["input_output"], "input_output") or {}
         if not isinstance(examples, dict):
             raise DropRecord("input_output is not a JSON object")
     identifier = f"{source}/{given_id(record, _IDS) or name}"
     solutions = _solutions(first_of(record, _SOLUTIONS), identifier, tally)
-    inputs, outputs = (_decoded(first_of(examples, names), names[0]) or [] for names in (_INPUTS, _OUTPUTS))
+    inputs, outputs = (decoded(first_of(examples, names), names[0]) or [] for names in (_INPUTS, _OUTPUTS))
     if not statement.strip():
         raise DropRecord("no statement")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
@@ -160,7 +160,7 @@ def _call_problem(problem: Problem, function: str, inputs: list[Any], outputs: l
 
 
 def _solutions(value: Any, identifier: str, tally: Tally) -> tuple[str, ...]:
-    solutions = _decoded(value, "solutions", or_text=True)
+    solutions = decoded(value, "solutions", or_text=True)
     if isinstance(solutions, str):
         if solutions.lstrip().startswith("[") and parse(solutions) is None:
             tally.drop_solution(identifier, "solutions are not valid JSON")
@@ -177,7 +177,7 @@ def _solutions(value: Any, identifier: str, tally: Tally) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 
-def _decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
+def decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
     """Decode a list or object that may be JSON text; with ``or_text`` other text is returned unchanged."""
     if not isinstance(value, str):
         return value
@@ -236,4 +236,4 @@ def _text(file: Path) -> str:
 
 
 def _json(file: Path) -> Any:
-    return _decoded(_text(file), file.name)
+    return decoded(_text(file), file.name)

@@ -1,4 +1,8 @@
-"""HumanEval, one JSON object per line: task_id, prompt, canonical_solution, entry_point, test.
+"""HumanEval, one JSON object per line: task_id, prompt, canonical_solution, entry_point, test; and sets made like it.
+
+    leetcode   newfacade/LeetCodeDataset: task_id, prompt, completion, entry_point (``Solution().f``), test, meta; what
+               the tests use of the prompt, such as ``ListNode``, is put before each of them
+    multipl-e  nuprl/MultiPL-E: name, language, prompt, tests
 
 ``check(candidate)`` is split: each independent assertion is one test; the rest of its body (assignments, loops and
 statements that depend on them) is another. Assertions that always hold (``assert True``) are dropped. The prompt
@@ -10,12 +14,23 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from securecoderl_edge.languages.python_source import is_function_name, names_imported, parse, parse_stub, signature
+from securecoderl_edge.languages.python_source import (
+    add_missing_imports,
+    functions,
+    is_function_name,
+    names_imported,
+    parse,
+    parse_stub,
+    signature,
+)
+from securecoderl_edge.problems.datasets.record_files import first_of
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text
 
 SOURCE = "humaneval"
+LEETCODE_KEYS = {"task_id", "prompt", "completion", "entry_point", "test"}
+MULTIPLE_KEYS = {"name", "prompt", "tests", "stop_tokens"}
 
 
 def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
@@ -31,16 +46,60 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     prompt, name, solution = (text(record, field) for field in ("prompt", "entry_point", "canonical_solution"))
     if not is_function_name(name):
         raise DropRecord("entry_point is not a function name")
-    header = signature(prompt, name) or name
+    tests = split_check(text(record, "test"), name, prompt, identifier, tally)
+    return _to_complete(identifier, SOURCE, name, prompt, tests, (prompt + solution,) if solution.strip() else ())
+
+
+def multiple_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+    """The problem in a record of MultiPL-E; errors as `problem_from`."""
+    prompt, identifier = text(record, "prompt"), f"multipl-e/{text(record, 'name')}"
+    if text(record, "language") not in ("", "py", "python"):
+        raise DropRecord("not Python")
+    stub = parse_stub(prompt)
+    name = [each.name for each in functions(stub)][-1:] if stub else []
+    if not name:
+        raise DropRecord("prompt does not define a function")
+    check = text(record, "tests").partition("\ndef test_check")[0]
+    return _to_complete(
+        identifier, "multipl-e", name[0], prompt, split_check(check, name[0], prompt, identifier, tally), ()
+    )
+
+
+def _to_complete(
+    identifier: str, source: str, name: str, prompt: str, tests: tuple[str, ...], solutions: tuple[str, ...]
+) -> Problem:
+    statement = (
+        f"Complete the function `{signature(prompt, name) or name}` of the given code, and write the whole program."
+    )
+    return Problem(identifier, statement, "call", (), name, tests, prompt.rstrip(), solutions=solutions, source=source)
+
+
+def leetcode_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+    """The problem in a record of LeetCodeDataset; errors as `problem_from`."""
+    meta = record["meta"] if isinstance(record.get("meta"), dict) else {}
+    known = {**meta, **record}
+    statement = first_of(known, ("problem_description", "question_title", "query"))
+    name, prompt, completion = (text(record, field) for field in ("entry_point", "prompt", "completion"))
+    name, identifier = name.removeprefix("Solution()."), f"leetcode/{text(record, 'task_id')}"
+    if not is_function_name(name):
+        raise DropRecord("entry_point is not a method of Solution")
+    if not isinstance(statement, str):
+        raise DropRecord("no statement")
+    stub, tree = text(known, "starter_code") or text(known, "lang_code"), parse(prompt)
+    given = [node for node in (tree.body if tree else []) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    helpers = "".join(f"{ast.unparse(node)}\n\n" for node in given)
+    shown = [ast.unparse(node) for node in given if isinstance(node, ast.ClassDef) and node.name in stub]
+    tests, header = split_check(text(record, "test"), name, "", identifier, tally), signature(stub, name) or name
     return Problem(
         id=identifier,
-        statement=f"Complete the function `{header}` of the given code, and write the whole program.",
+        statement=f"{statement.strip()}\n\nWrite the class `Solution` with the method `{header}`.",
         kind="call",
         entry_point=name,
-        assertions=split_check(text(record, "test"), name, prompt, identifier, tally),
-        starter_code=prompt.rstrip(),
-        solutions=(prompt + solution,) if solution.strip() else (),
-        source=SOURCE,
+        assertions=tuple(helpers * any(f"{node.name}(" in test for node in given) + test for test in tests),
+        starter_code=add_missing_imports("\n\n".join([*shown, stub])).rstrip(),
+        solutions=(f"{prompt}\n{completion}",) if completion.strip() else (),
+        difficulty=text(known, "difficulty"),
+        source="leetcode",
     )
 
 
