@@ -107,7 +107,7 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
     """Split one assertion.
 
     Args:
-        from_apps: define the names that APPS solutions expect, and let tuples equal lists, as its grader and LiveCodeBench's do.
+        from_apps: define the names that APPS solutions expect, and let tuples equal lists; LiveCodeBench too.
     """
     prelude: Prelude = "contest" if from_apps else "typing"
     setup, split = _split(assertion) or ("", Assertion(assertion))

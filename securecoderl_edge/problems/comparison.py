@@ -30,7 +30,10 @@ _RULE_OF_SOURCE = {
     "codeforces": "code_contests",
     "livecodebench": "livecodebench",
     # Sets with the graders of these.
-    "leetcode": "livecodebench", "open-r1": "livecodebench", "deepcoder": "livecodebench", "eurus": "apps",
+    "leetcode": "livecodebench",
+    "open-r1": "livecodebench",
+    "deepcoder": "livecodebench",
+    "eurus": "apps",
 }
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _LONGEST_NUMBER = 400  # characters; longer ones are compared as text

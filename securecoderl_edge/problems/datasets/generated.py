@@ -27,8 +27,6 @@ from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem, SecurityTest
 from securecoderl_edge.problems.problem_file import ProblemError, text
 
-CODEIO_KEYS = {"code_sample", "input_generator"}
-SAFESQL_KEYS = {"construct_db", "execute_sql", "test_cases"}
 _FUNCTION, _INPUTS, _SEED, _TOLERANCE = "main_solution", 10, 7, 1e-6
 # A random reference solution gives two outputs, so that input is left out.
 _PAIRS = (

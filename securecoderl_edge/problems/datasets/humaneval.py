@@ -29,8 +29,6 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text
 
 SOURCE = "humaneval"
-LEETCODE_KEYS = {"task_id", "prompt", "completion", "entry_point", "test"}
-MULTIPLE_KEYS = {"name", "prompt", "tests", "stop_tokens"}
 
 
 def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:

@@ -42,27 +42,31 @@ KINDS = ("stdin", "call", "all")
 # Some data sets have thousands of tests per problem; training and evaluation use the first few.
 MAX_TESTS_KEPT = 100
 
-# Keys of a record that identify its format, the most specific format first.
-_KEYS_OF_FORMAT = {
-    "livecodebench": livecodebench.KEYS,
-    "mbpp": {"task_id", "test_list"},
-    "leetcode": humaneval.LEETCODE_KEYS,
-    "humaneval": {"task_id", "prompt", "entry_point", "test"},
-    "bigcodebench": unit_tests.BIGCODEBENCH_KEYS,
-    "kodcode": unit_tests.KODCODE_KEYS,
-    "multipl-e": humaneval.MULTIPLE_KEYS,
-    "code-contests": {"name", "description", "public_tests"},
-    "codeforces": verified.CODEFORCES_KEYS,
-    "codeio": generated.CODEIO_KEYS,
-    "safesql": generated.SAFESQL_KEYS,
-    "secodeplt": secodeplt.KEYS,
-    "open-r1": {"verification_info"},
-    "securecoderl": {"prompt", "test_cases"},
-    "jsonl": {"id", "statement"},
+# The keys that identify a record of each format, the most specific format first, and its reader.
+_FORMATS: dict[str, tuple[set[str], Callable[..., Problem]]] = {
+    "livecodebench": (livecodebench.KEYS, livecodebench.problem_from),
+    "mbpp": ({"task_id", "test_list"}, mbpp.problem_from),
+    "leetcode": ({"task_id", "prompt", "completion", "entry_point", "test"}, humaneval.leetcode_problem_from),
+    "humaneval": ({"task_id", "prompt", "entry_point", "test"}, humaneval.problem_from),
+    "bigcodebench": ({"task_id", "complete_prompt", "entry_point", "test"}, unit_tests.bigcodebench_problem_from),
+    "kodcode": ({"question", "solution", "test"}, unit_tests.kodcode_problem_from),
+    "multipl-e": ({"name", "prompt", "tests", "stop_tokens"}, humaneval.multiple_problem_from),
+    "code-contests": ({"name", "description", "public_tests"}, code_contests.problem_from),
+    "codeforces": ({"description", "official_tests"}, verified.codeforces_problem_from),
+    "codeio": ({"code_sample", "input_generator"}, generated.codeio_problem_from),
+    "safesql": ({"construct_db", "execute_sql", "test_cases"}, generated.safesql_problem_from),
+    "secodeplt": (secodeplt.KEYS, secodeplt.problem_from),
+    "open-r1": ({"verification_info"}, verified.problem_from),
+    "securecoderl": ({"prompt", "test_cases"}, securecoderl.problem_from),
+    "jsonl": ({"id", "statement"}, jsonl.problem_from),
+    "apps": ({"question", "input_output"}, apps.problem_from),
+    "deepcoder": ({"problem", "tests"}, verified.problem_from),
+    "eurus": ({"prompt", "ability", "reward_model"}, verified.problem_from),
+    # These have no fixed keys: their modules recognize them.
+    "apps-plus": (set(), apps.problem_from),
+    "evalplus": (set(), evalplus.problem_from),
 }
-# Those that are recognized only if a record is not one of APPS, whose keys some copies add.
-_KEYS_OF_OTHERS = {"deepcoder": {"problem", "tests"}, "eurus": {"prompt", "ability", "reward_model"}}
-FORMATS = ("apps", "apps-plus", "evalplus", *_KEYS_OF_FORMAT, *_KEYS_OF_OTHERS)
+FORMATS = tuple(_FORMATS)
 # Keys by which a record has tests; a pair of prompt and completion has none.
 _TESTS = re.compile(r"test|input|output|assert|verif|reward")
 
@@ -175,12 +179,10 @@ def parts_of(path: Path, pattern: str | None = None) -> list[Path]:
 def _format_of(record: dict[str, Any]) -> str | None:
     if evalplus.looks_like_one(record):
         return "evalplus"
-    for name, keys in _KEYS_OF_FORMAT.items():
-        if keys <= record.keys():
-            return name
-    if apps.looks_like_one(record):
+    found = next((name for name, (keys, _) in _FORMATS.items() if keys and keys <= record.keys()), None)
+    if found in (None, "deepcoder", "eurus") and apps.looks_like_one(record):  # whose copies have keys of these
         return "apps" if "input_output" in record else "apps-plus"
-    return next((name for name, keys in _KEYS_OF_OTHERS.items() if keys <= record.keys()), None)
+    return found
 
 
 def _refuse(path: Path, record: dict[str, Any]) -> str:
@@ -193,34 +195,14 @@ def _refuse(path: Path, record: dict[str, Any]) -> str:
 
 
 def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: bool) -> _Reader:
-    if format in ("apps", "apps-plus"):
-        return partial(apps.problem_from, source=format)
-    if format in ("open-r1", "deepcoder", "eurus"):
-        return partial(verified.problem_from, source=format)
+    more: dict[str, Any] = {"evaluate": evaluate} if format in NEED_EVALUATION else {}
     if format == "secodeplt":
-        return partial(secodeplt.problem_from, variants=Variants(), evaluate=evaluate, with_policy=with_policy)
-    if format == "securecoderl":
-        return partial(securecoderl.problem_from, drawn=securecoderl.drawn_by_the_paper(path))
-    of_programs: dict[str, Callable[..., Problem]] = {
-        "evalplus": evalplus.problem_from,
-        "codeio": generated.codeio_problem_from,
-        "safesql": generated.safesql_problem_from,
-    }
-    if format in of_programs:
-        return partial(of_programs[format], evaluate=evaluate)
-    readers: dict[str, _Reader] = {
-        "mbpp": mbpp.problem_from,
-        "humaneval": humaneval.problem_from,
-        "leetcode": humaneval.leetcode_problem_from,
-        "multipl-e": humaneval.multiple_problem_from,
-        "livecodebench": livecodebench.problem_from,
-        "bigcodebench": unit_tests.bigcodebench_problem_from,
-        "kodcode": unit_tests.kodcode_problem_from,
-        "code-contests": code_contests.problem_from,
-        "codeforces": verified.codeforces_problem_from,
-        "jsonl": jsonl.problem_from,
-    }
-    return readers[format]
+        more |= {"variants": Variants(), "with_policy": with_policy}
+    elif format == "securecoderl":
+        more["drawn"] = securecoderl.drawn_by_the_paper(path)
+    elif format in ("apps", "apps-plus", "open-r1", "deepcoder", "eurus"):
+        more["source"] = format
+    return partial(_FORMATS[format][1], **more)
 
 
 def _read(

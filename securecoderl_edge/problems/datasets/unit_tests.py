@@ -19,8 +19,6 @@ from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import text
 
-BIGCODEBENCH_KEYS = {"task_id", "complete_prompt", "entry_point", "test"}
-KODCODE_KEYS = {"question", "solution", "test"}
 _ONE_METHOD = """
 _result = unittest.TestResult()
 unittest.TestSuite([{name}({method!r})]).run(_result)

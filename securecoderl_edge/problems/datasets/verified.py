@@ -25,7 +25,6 @@ from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
-CODEFORCES_KEYS = {"description", "official_tests"}
 _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _PARTS = (("input_format", "Input:\n"), ("output_format", "Output:\n"), ("note", "Note:\n"))
 _CHECKER = """\
