@@ -98,7 +98,9 @@ CODEFORCES = {
 }
 
 
-def imported(tmp_path: Path, *records: Any, format: str = "auto") -> tuple[list[Problem], dict[str, int], dict[str, int]]:
+def imported(
+    tmp_path: Path, *records: Any, format: str = "auto"
+) -> tuple[list[Problem], dict[str, int], dict[str, int]]:
     return consume(import_problems(write_lines(tmp_path / "x.jsonl", records), format))
 
 
@@ -155,9 +157,16 @@ def test_a_pickle_of_one_text_is_read(text: str, protocol: int) -> None:
 
 @pytest.mark.parametrize(
     "damaged",
-    ["no base64!", base64.b64encode(b"no zlib").decode(), packed("[]")[:-8], base64.b64encode(zlib.compress(b"")).decode(),
-     base64.b64encode(zlib.compress(b"\x80\x04\x8c\xff")).decode(), base64.b64encode(zlib.compress(b"\x94" * 999)).decode()],
-)  # fmt: skip
+    [
+        "no base64!",
+        packed("[]")[:-8],
+        *(
+            base64.b64encode(data).decode()
+            for data in (b"no zlib", b"", zlib.compress(b""), zlib.compress(b"\x94" * 999))
+        ),
+        base64.b64encode(zlib.compress(b"\x80\x04\x8c\xff")).decode(),
+    ],
+)
 def test_damaged_private_tests_have_no_text(damaged: str) -> None:
     assert unpacked(damaged) is None
 

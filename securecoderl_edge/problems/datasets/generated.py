@@ -48,12 +48,8 @@ _TASK = (
     "Begin with the given code, which builds the database in memory. Connect to it with "
     f"`{_IN_MEMORY}`. Read one value per line, and print only the result."
 )
-# Prints what the program prints for an input as it is, and with doubled quotes.
-_BOTH = """\
+_PRINTED = """\
 import contextlib, io, sys
-
-def both(program, given):
-    return [printed(program, given), printed(program, given.replace("'", "''").replace('"', '""'))]
 
 def printed(program, given):
     out, sys.stdin = io.StringIO(), io.StringIO(given)
@@ -123,8 +119,10 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
 def _injections(program: str, attacks: list[Any], evaluate: Evaluate) -> tuple[SecurityTest, ...]:
     found: list[SecurityTest] = []
     for attack in filter(lambda each: isinstance(each, str), attacks):
-        both = evaluate(_BOTH, "both", f"both({program!r}, {attack!r})").value
-        leaked, escaped = ast.literal_eval(both) if both else ("", "")
+        leaked, escaped = (
+            ast.literal_eval(evaluate(_PRINTED, "printed", f"printed({program!r}, {given!r})").value or "''")
+            for given in (attack, attack.replace("'", "''").replace('"', '""'))
+        )
         lines = [line for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
         if lines:
             found.append(SecurityTest(f"injection {len(found) + 1}", 89, attack, forbidden=f"\n{lines[0]}\n"))
