@@ -159,7 +159,7 @@ def test_an_unknown_format_is_described_by_its_keys(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_problems_is_no_apps_folder(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no APPS problems"):
+    with pytest.raises(UsageError, match="no data file"):
         import_problems(tmp_path)
 
 

@@ -7,28 +7,21 @@ in a JSON text the start of the next record is unknown.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
-import gzip
 import json
-import lzma
 import re
 import sys
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.system.rows import LONGEST_LINE, bounded_lines
+from securecoderl_edge.system.rows import DAMAGES, LONGEST_LINE, bounded_lines, open_unpacked
 
 Form = Literal["lines", "array", "object", "prompts", "csv", "parquet", "arrow"]
 
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-# What reading a compressed file that is damaged raises, apart from an OSError without a number.
-_DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 16
 # The keys of SecureCodeRL's prompts; the second is from an older form, without tests.
@@ -88,9 +81,9 @@ def form_of(path: Path) -> Form:
     if path.is_dir():
         raise UsageError(f"{path}: a folder, not a file")
     try:
-        with open_records(path) as file:
+        with open_unpacked(path) as file:
             head = file.read(_PIECE)
-    except (OSError, *_DAMAGES) as error:
+    except (OSError, *DAMAGES) as error:
         raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if head.startswith(b"PAR1"):
         return "parquet"
@@ -143,12 +136,6 @@ def _is_object_of_records(head: bytes) -> bool:
     return head.startswith(b"{") and after_key.startswith(b"{")
 
 
-def open_records(path: Path) -> IO[bytes]:
-    """The bytes of a file of records, decompressed if it ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    opened: IO[bytes] = _OPENERS.get(path.suffix, open)(path, "rb")
-    return opened
-
-
 def _integer(digits: str) -> int | Unreadable:
     """An integer; Python rejects integers with thousands of digits."""
     limit = sys.get_int_max_str_digits()
@@ -172,13 +159,13 @@ def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
 def _lines(path: Path) -> Iterator[Record]:
     name = -1
     try:
-        with open_records(path) as lines:
+        with open_unpacked(path) as lines:
             for number, line in enumerate(bounded_lines(lines), 1):
                 if line is None or line.strip():
                     name += 1
                     value = Unreadable("too long") if line is None else _of_line(line)
                     yield Record(str(number), str(name), value)
-    except _DAMAGES:
+    except DAMAGES:
         yield Record(f"after record {name}", "", Unreadable("the file is truncated"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror or error}") from None
@@ -198,7 +185,7 @@ def _of_line(line: bytes) -> Any:
 def _items(path: Path, form: Form) -> Iterator[Record]:
     count = 0
     try:
-        with open_records(path) as file:
+        with open_unpacked(path) as file:
             text = _Text(file)
             for key, value in _values(text, form):
                 name = str(count) if key is None else key
@@ -208,7 +195,7 @@ def _items(path: Path, form: Form) -> Iterator[Record]:
                 text.skip("end of the file")
     except RecursionError:
         yield Record(f"after {count} records", "", Unreadable("the file is nested too deeply from here on"))
-    except (json.JSONDecodeError, *_DAMAGES) as error:
+    except (json.JSONDecodeError, *DAMAGES) as error:
         is_broken = isinstance(error, json.JSONDecodeError) and not _is_cut(error)
         fault = "the file is not valid JSON from here on" if is_broken else "the file is truncated"
         yield Record(f"after {count} records", "", Unreadable(fault))
@@ -307,13 +294,13 @@ def _cells(path: Path) -> Iterator[Record]:
     csv.field_size_limit(_LONGEST_VALUE)
     number = 0
     try:
-        with open_records(path) as file:
+        with open_unpacked(path) as file:
             lines = ("\0" if line is None else line.decode("utf-8", "surrogateescape") for line in bounded_lines(file))
             for number, row in enumerate(csv.DictReader(lines), 1):
                 cells = {(key or "").removeprefix("\ufeff"): _of_cell(cell) for key, cell in row.items() if cell}
                 is_damaged = any(isinstance(each, Unreadable) for each in cells.values())
                 yield Record(f"row {number}", str(number - 1), Unreadable("not UTF-8 text") if is_damaged else cells)
-    except (csv.Error, *_DAMAGES):
+    except (csv.Error, *DAMAGES):
         yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror or error}") from None
