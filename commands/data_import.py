@@ -47,7 +47,7 @@ class ImportConfig:
     )
     max_tests: int = setting(MAX_TESTS_KEPT, "Tests to keep per problem, the first ones.", minimum=1, metavar="N")
     files: str | None = setting(
-        None, "Files of a Hugging Face repo to read: a shell pattern, such as test*.", metavar="PATTERN"
+        None, "Files of a repo or folder to read: a shell pattern, such as test*.", metavar="PATTERN"
     )
     security_policy: bool = setting(
         True, "SecCodePLT: put the security policy into the statement; without it the model has to know."
@@ -64,12 +64,13 @@ class ImportConfig:
 def import_(source: str, config: ImportConfig) -> None:
     """Convert a data set to a problem file (JSONL).
 
-    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, a Hugging Face repo id (owner/name), which is
-    downloaded, or a set that needs no file (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Known formats: APPS (a folder or
-    JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval, HumanEval+ and MBPP+ (EvalPlus), CodeContests,
-    SecCodePLT, SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
+    SRC is a file, a folder, a Hugging Face repo id (owner/name), which is downloaded, or a set that needs no file
+    (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Files are JSON, JSONL, CSV, Parquet or Arrow; text may end in .gz, .bz2 or
+    .xz. A folder has such files, or problems of APPS. Formats are those of --format (docs/formats.md), among them
+    problem files of sce, to filter them.
 
-    Files of EvalPlus have no expected outputs: their reference solutions run in the sandbox, which takes minutes.
+    Some sets have no expected outputs (evalplus, codeio, safesql): their programs run in the sandbox, which takes
+    minutes.
 
     Unusable records are counted and reported; with --strict they are errors.
     """

@@ -349,7 +349,9 @@ def _batches(path: Path, form: Form) -> Iterator[Any]:
         source.seek(0)
         reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
         batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        yield from (batch.select(kept(batch.schema)) for batch in batches)
+        for batch in batches:
+            batch.validate(full=True)  # Arrow believes what a file says about its own sizes
+            yield batch.select(kept(batch.schema))
 
 
 def _of_row(batch: Any, row: int) -> Any:
