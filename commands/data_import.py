@@ -65,7 +65,7 @@ def import_(source: str, config: ImportConfig) -> None:
     """Convert a data set to a problem file (JSONL).
 
     SRC is a file, a folder, a Hugging Face repo id (owner/name), which is downloaded, or a set that needs no file
-    (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Files are JSON, JSONL, CSV, Parquet or Arrow; text may end in .gz, .bz2 or
+    (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Files are JSON, JSONL, CSV, Parquet or Arrow; text may end in .gz, .bz2,
     .xz. A folder has such files, or problems of APPS. Formats are those of --format (docs/formats.md), among them
     problem files of sce, to filter them.
 

@@ -172,7 +172,7 @@ def test_damaged_private_tests_have_no_text(damaged: str) -> None:
 
 
 def test_open_r1_has_tests_of_both_kinds_and_a_solution_in_a_fence(tmp_path: Path) -> None:
-    call = {"type": "function_call", "fn_name": "f", "input": "[1, 2]\n3", "output": "6"}
+    call = {"type": "function_call", "fn_name": "f", "input": "[[1, 2], 3]", "output": "[6]"}
     info = {"language": "python", "test_cases": [call]}
     as_text = {**OPEN_R1, "problem_id": "b", "verification_info": json.dumps(info)}
     other = {**OPEN_R1, "problem_id": "c", "verification_info": {"language": "cpp", "test_cases": CASES}}

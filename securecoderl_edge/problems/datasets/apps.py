@@ -16,6 +16,7 @@ Sources: https://github.com/hendrycks/apps, also in CodeRL; https://github.com/A
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +42,9 @@ _LARGEST = 1 << 26  # bytes of a file; the tests of one problem can have megabyt
 # The names in use, of which the first is that of APPS.
 _STATEMENT = ("question", "prompt", "description")
 _INPUTS, _OUTPUTS = ("inputs", "input"), ("outputs", "output")
-_SOLUTIONS = ("solutions", "canonical_solution", "solution")
-_IDS = ("name", "problem_id", "id", "task_id")
+_SOLUTIONS = ("solutions", "canonical_solution", "solution", "gold_standard_solution")
+_IDS = ("name", "problem_id", "id", "task_id", "question_id")
+_FENCED = re.compile(r"\A\s*```(?:python|py)?[ \t]*\n(.*?)```\s*\Z", re.DOTALL)
 
 
 def problem_folders(path: Path) -> Iterator[Path]:
@@ -173,7 +175,7 @@ def _solutions(value: Any, identifier: str, tally: Tally) -> tuple[str, ...]:
         return ()
     for _ in range(sum(not isinstance(solution, str) for solution in solutions)):
         tally.drop_solution(identifier, "solution is not text")
-    texts = (solution.replace("\r\n", "\n") for solution in solutions if isinstance(solution, str))
+    texts = (_FENCED.sub(r"\1", each.replace("\r\n", "\n")) for each in solutions if isinstance(each, str))
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 

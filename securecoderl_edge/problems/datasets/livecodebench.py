@@ -12,10 +12,11 @@ import pickletools
 import zlib
 from typing import Any
 
+from securecoderl_edge.problems.datasets import apps
 from securecoderl_edge.problems.datasets.apps import decoded
 from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
-from securecoderl_edge.problems.datasets.verified import examples_of, problem_of
+from securecoderl_edge.problems.datasets.verified import examples_of
 from securecoderl_edge.problems.problem import Problem
 
 SOURCE = "livecodebench"
@@ -39,7 +40,8 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
     if not all(isinstance(part, list) for part in parts):
         raise DropRecord("tests are not a list of objects")
     examples = examples_of(parts[0] + parts[1], function)
-    return problem_of(record, name, tally, SOURCE, record.get("question_content"), examples)
+    named = {**record, "question": record.get("question_content"), "input_output": examples}
+    return apps.problem_from(named, name, tally, SOURCE)
 
 
 def unpacked(packed: str) -> str | None:

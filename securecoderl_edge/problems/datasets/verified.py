@@ -13,7 +13,6 @@ also as JSON text. A checker of codeforces is a program that reads three files a
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +24,6 @@ from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _PARTS = (("input_format", "Input:\n"), ("output_format", "Output:\n"), ("note", "Note:\n"))
 _CHECKER = """\
 PROGRAM = {program!r}
@@ -54,7 +52,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str) -
         tests = info.get("test_cases")
         if info.get("language") not in (None, "", "python"):
             record = {**record, "gold_standard_solution": None}
-    return problem_of(record, name, tally, source, statement, examples_of(tests))
+    return apps.problem_from({**record, "question": statement, "input_output": examples_of(tests)}, name, tally, source)
 
 
 def codeforces_problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
@@ -65,35 +63,14 @@ def codeforces_problem_from(record: dict[str, Any], name: str, tally: Tally) -> 
         raise DropRecord("reads or writes files, not standard input and output")
     parts = (("title", ""), ("description", ""), *_PARTS)
     statement = "\n\n".join(title + text(record, key) for key, title in parts if text(record, key))
-    tests, checker = (
-        examples_of(record.get("official_tests") or record.get("examples")),
-        text(record, "generated_checker"),
-    )
+    tests = examples_of(record.get("official_tests") or record.get("examples"))
+    checker = text(record, "generated_checker")
     return replace(
-        problem_of(record, name, tally, "codeforces", statement, tests),
+        apps.problem_from({**record, "question": statement, "input_output": tests}, name, tally, "codeforces"),
         checker=_CHECKER.format(program=checker) if checker else "",
         tags=texts(record, "tags"),
         time_limit_s=seconds_of({"seconds": record.get("time_limit")}),
     )
-
-
-def problem_of(
-    record: dict[str, Any], name: str, tally: Tally, source: str, statement: Any, examples: dict[str, Any]
-) -> Problem:
-    """The problem with a statement and tests as APPS has them; the rest is from the record."""
-    solutions = decoded(first_of(record, ("solutions", "gold_standard_solution")), "solutions", or_text=True) or []
-    of_apps = {
-        "id": first_of(record, ("problem_id", "question_id", "id")),
-        "question": statement,
-        "input_output": examples,
-        "solutions": [
-            _FENCED.sub(r"\1", each) if isinstance(each, str) else each
-            for each in (solutions if isinstance(solutions, list) else [solutions])
-        ],
-        "starter_code": record.get("starter_code"),
-        "difficulty": record.get("difficulty"),
-    }
-    return apps.problem_from(of_apps, name, tally, source)
 
 
 def examples_of(tests: Any, function: Any = None) -> dict[str, Any]:
@@ -109,17 +86,19 @@ def examples_of(tests: Any, function: Any = None) -> dict[str, Any]:
         raise DropRecord("tests are not a list of objects")
     inputs, outputs = [test.get("input") for test in tests], [test.get("output") for test in tests]
     for number, test in enumerate(tests):
-        if first_of(test, ("type", "testtype")) not in ("function_call", "functional"):
+        kind = first_of(test, ("type", "testtype"))
+        if kind not in ("function_call", "functional"):
             continue
         metadata = test["metadata"] if isinstance(test.get("metadata"), dict) else {}
         function = function or test.get("fn_name") or metadata.get("func_name")
         if not function:
             raise DropRecord("function arguments without a function name")
-        # As text, arguments are one JSON value per line, and the output is one; APPS wraps an output in a list.
-        if isinstance(inputs[number], str):
-            inputs[number] = [_json(line) for line in inputs[number].splitlines() if line.strip()]
-        if isinstance(outputs[number], str):
-            outputs[number] = [_json(outputs[number])]
+        # LiveCodeBench has one argument per line, and a result; the others have APPS' lists, perhaps as text.
+        if isinstance(given := inputs[number], str):
+            lines = [_json(line) for line in given.splitlines() if line.strip()]
+            inputs[number] = lines if kind == "functional" else _json(given)
+        if isinstance(result := outputs[number], str):
+            outputs[number] = [_json(result)] if kind == "functional" else _json(result)
     return {"inputs": inputs, "outputs": outputs, "fn_name": function}
 
 
