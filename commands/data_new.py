@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,8 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.problems.datasets.template import EXAMPLES, EXPLAINED
-from securecoderl_edge.problems.problem_file import write_problems
+from securecoderl_edge.problems.datasets.importing import TEMPLATE
+from securecoderl_edge.system.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class NewConfig:
 @click.argument("file", metavar="[FILE]", default="problems.jsonl")
 @options_from(NewConfig)
 def new(file: str, config: NewConfig) -> None:
-    """Write a problem file with one example of each kind, and explain it.
+    """Write a problem file with one example of each kind; the field "comment" explains it.
 
     FILE is problems.jsonl by default. Each line is one problem, so change a line, or add your own.
     """
     refuse_to_overwrite(Path(file), config.force)
-    write_problems(Path(file), EXAMPLES)
-    for number, (problem, shown) in enumerate(zip(EXAMPLES, EXPLAINED, strict=True), 1):
-        say(f"line {number}, {problem.id}: {shown}")
+    lines = TEMPLATE.read_text(encoding="utf-8").splitlines(keepends=True)
+    with write_atomically(Path(file)) as out:
+        out.writelines(lines)
+    for record in map(json.loads, lines):
+        say(f"{record['id']}: {record['comment']}")
     say(f"next: change {file}, then run: sce data check {shlex.quote(file)}")

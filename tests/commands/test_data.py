@@ -37,7 +37,7 @@ def test_a_new_file_passes_its_own_check() -> None:
     result = run("new")
     assert (result.exit_code, result.stdout) == (0, "")
     lines = result.stderr.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["line 1, sum", "line 2, is-even", "line 3, evaluate", "next"]
+    assert [line.partition(":")[0] for line in lines] == ["sum", "is-even", "evaluate", "next"]
     assert lines[-1] == "next: change problems.jsonl, then run: sce data check problems.jsonl"
     checked = run("check", "problems.jsonl")
     assert checked.exit_code == 0

@@ -13,7 +13,7 @@ import pytest
 from dataset_files import consume, only_problem, write_lines
 
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
-from securecoderl_edge.problems.datasets.livecodebench import text_in_pickle, unpacked
+from securecoderl_edge.problems.datasets.verified import text_in_pickle, unpacked
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems

@@ -31,7 +31,7 @@ from securecoderl_edge.problems.problem_file import ProblemError, text
 SOURCE = "humaneval"
 
 
-def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+def problem_from(record: dict[str, Any], _name: str, tally: Tally, source: str = SOURCE) -> Problem:
     """The problem in a record.
 
     Raises:
@@ -40,36 +40,39 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     for name in ("task_id", "prompt", "entry_point"):
         if not text(record, name):
             raise ProblemError(f'"{name}" is missing')
-    identifier = f"{SOURCE}/{text(record, 'task_id').rpartition('/')[2]}"
+    identifier = f"{source}/{text(record, 'task_id').rpartition('/')[2]}"
     prompt, name, solution = (text(record, field) for field in ("prompt", "entry_point", "canonical_solution"))
     if not is_function_name(name):
         raise DropRecord("entry_point is not a function name")
-    tests = split_check(text(record, "test"), name, prompt, identifier, tally)
-    return _to_complete(identifier, SOURCE, name, prompt, tests, (prompt + solution,) if solution.strip() else ())
+    header = signature(prompt, name) or name
+    return Problem(
+        id=identifier,
+        statement=f"Complete the function `{header}` of the given code, and write the whole program.",
+        kind="call",
+        entry_point=name,
+        assertions=split_check(text(record, "test"), name, prompt, identifier, tally),
+        starter_code=prompt.rstrip(),
+        solutions=(prompt + solution,) if solution.strip() else (),
+        source=source,
+    )
 
 
-def multiple_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+def multiple_problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
     """The problem in a record of MultiPL-E; errors as `problem_from`."""
-    prompt, identifier = text(record, "prompt"), f"multipl-e/{text(record, 'name')}"
     if text(record, "language") not in ("", "py", "python"):
         raise DropRecord("not Python")
-    stub = parse_stub(prompt)
-    name = [each.name for each in functions(stub)][-1:] if stub else []
-    if not name:
+    stub = parse_stub(text(record, "prompt"))
+    defined = [function.name for function in functions(stub)] if stub else []
+    if not defined:
         raise DropRecord("prompt does not define a function")
     check = text(record, "tests").partition("\ndef test_check")[0]
-    return _to_complete(
-        identifier, "multipl-e", name[0], prompt, split_check(check, name[0], prompt, identifier, tally), ()
-    )
-
-
-def _to_complete(
-    identifier: str, source: str, name: str, prompt: str, tests: tuple[str, ...], solutions: tuple[str, ...]
-) -> Problem:
-    statement = (
-        f"Complete the function `{signature(prompt, name) or name}` of the given code, and write the whole program."
-    )
-    return Problem(identifier, statement, "call", (), name, tests, prompt.rstrip(), solutions=solutions, source=source)
+    of_humaneval = {
+        "task_id": record.get("name"),
+        "prompt": record.get("prompt"),
+        "entry_point": defined[-1],
+        "test": check,
+    }
+    return problem_from(of_humaneval, name, tally, "multipl-e")
 
 
 def leetcode_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:

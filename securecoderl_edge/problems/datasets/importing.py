@@ -17,7 +17,6 @@ from securecoderl_edge.problems.datasets import (
     generated,
     humaneval,
     jsonl,
-    livecodebench,
     mbpp,
     secodeplt,
     securecoderl,
@@ -27,7 +26,6 @@ from securecoderl_edge.problems.datasets import (
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.record_files import Unreadable, form_of, read_records
 from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, Tally
-from securecoderl_edge.problems.datasets.template import example_line
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import ProblemError
@@ -44,7 +42,7 @@ MAX_TESTS_KEPT = 100
 
 # The keys that identify a record of each format, the most specific format first, and its reader.
 _FORMATS: dict[str, tuple[set[str], Callable[..., Problem]]] = {
-    "livecodebench": (livecodebench.KEYS, livecodebench.problem_from),
+    "livecodebench": ({"question_content", "public_test_cases"}, verified.livecodebench_problem_from),
     "mbpp": ({"task_id", "test_list"}, mbpp.problem_from),
     "leetcode": ({"task_id", "prompt", "completion", "entry_point", "test"}, humaneval.leetcode_problem_from),
     "humaneval": ({"task_id", "prompt", "entry_point", "test"}, humaneval.problem_from),
@@ -67,6 +65,8 @@ _FORMATS: dict[str, tuple[set[str], Callable[..., Problem]]] = {
     "evalplus": (set(), evalplus.problem_from),
 }
 FORMATS = tuple(_FORMATS)
+# A problem file with an example of each kind.
+TEMPLATE = Path(__file__).with_name("template.jsonl")
 # Keys by which a record has tests; a pair of prompt and completion has none.
 _TESTS = re.compile(r"test|input|output|assert|verif|reward")
 
@@ -190,7 +190,7 @@ def _refuse(path: Path, record: dict[str, Any]) -> str:
     fault = "unknown format" if any(map(_TESTS.search, record)) else "unknown format: records without tests"
     raise UsageError(
         f"{path}: {fault} (keys of the first record: {keys}). A record that works, one per line:\n"
-        f"{example_line()}\nMore examples: sce data new"
+        f"{TEMPLATE.read_text(encoding='utf-8').splitlines()[0]}\nMore examples: sce data new"
     )
 
 
