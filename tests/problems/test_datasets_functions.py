@@ -159,6 +159,13 @@ def test_helpers_of_leetcode_tests_come_with_them(tmp_path: Path, scorer: Scorer
     assert scorer.score(problem, answer).passes_all_tests
 
 
+def test_a_leetcode_solution_that_needs_a_package_is_dropped_alone(tmp_path: Path) -> None:
+    completion = f"from sortedcontainers import SortedList\n{LEETCODE['completion']}"
+    progress = import_problems(write_lines(tmp_path / "x.jsonl", [{**LEETCODE, "completion": completion}]))
+    assert [problem.solutions for problem in progress.problems] == [()]
+    assert list(progress.tally.dropped_solutions) == ["needs packages"]
+
+
 def test_multipl_e_is_for_python_only(tmp_path: Path, scorer: Scorer) -> None:
     (problem,), dropped, _ = imported(tmp_path, [MULTIPLE, {**MULTIPLE, "language": "rs"}])
     assert problem.assertions == ("assert add(0, 1) == 1", "assert add(2, 3) == 5")

@@ -24,6 +24,7 @@ from securecoderl_edge.languages.python_source import (
     signature,
 )
 from securecoderl_edge.problems.datasets.record_files import first_of
+from securecoderl_edge.problems.datasets.secodeplt import check_needs
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text
@@ -90,6 +91,12 @@ def leetcode_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> P
     given = [node for node in (tree.body if tree else []) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
     helpers = "".join(f"{ast.unparse(node)}\n\n" for node in given)
     shown = [ast.unparse(node) for node in given if isinstance(node, ast.ClassDef) and node.name in stub]
+    program = parse(f"{prompt}\n{completion}")
+    try:
+        check_needs(*([program] if program else []))
+    except DropRecord as reason:
+        tally.drop_solution(identifier, str(reason))
+        completion = ""
     tests, header = split_check(text(record, "test"), name, "", identifier, tally), signature(stub, name) or name
     return Problem(
         id=identifier,
