@@ -28,11 +28,11 @@ from securecoderl_edge.problems.problem import Problem, SecurityTest
 from securecoderl_edge.problems.problem_file import ProblemError, text
 
 _FUNCTION, _INPUTS, _SEED, _TOLERANCE = "main_solution", 10, 7, 1e-6
-# A random reference solution gives two outputs, so that input is left out.
+# With each input and output, whether a second run gives the same: a random reference solution does not.
 _PAIRS = (
-    f"[(a, x) for copy in [__import__('copy').deepcopy] for r in [Random({_SEED})] "
+    f"[(a, x, repr(x) == repr(y)) for copy in [__import__('copy').deepcopy] for r in [Random({_SEED})] "
     f"for a in [generate_inputs(r) for _ in range({_INPUTS})] "
-    f"for x, y in [({_FUNCTION}(**copy(a)), {_FUNCTION}(**copy(a)))] if repr(x) == repr(y)]"
+    f"for x, y in [({_FUNCTION}(**copy(a)), {_FUNCTION}(**copy(a)))]]"
 )
 _CONNECT = re.compile(r"sqlite3\.connect\(\s*(['\"])[^'\"]*\1\s*\)")
 _IN_MEMORY = 'sqlite3.connect("file:data?mode=memory&cache=shared", uri=True)'
@@ -72,7 +72,8 @@ def codeio_problem_from(record: dict[str, Any], name: str, _tally: Tally, evalua
     program = f"import random\nfrom random import Random\nfrom typing import *\n{generator}\n\n{code}"
     answer = evaluate(program, _FUNCTION, _PAIRS)
     try:
-        pairs = {source_of(given): source_of(output) for given, output in ast.literal_eval(answer.value or "[]")}
+        found = ast.literal_eval(answer.value or "[]")
+        pairs = {source_of(given): source_of(output) for given, output, _ in found if all(same for *_, same in found)}
     except UNREADABLE:
         pairs = {}
     if not pairs:
