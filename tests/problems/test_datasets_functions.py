@@ -246,7 +246,7 @@ def test_a_safe_program_of_safesql_shows_no_attack(tmp_path: Path, evaluate: Eva
 
 @pytest.mark.parametrize("format", ["codeio", "safesql"])
 def test_sets_with_programs_to_run_are_imported_before_they_are_used(tmp_path: Path, format: str) -> None:
-    with pytest.raises(UsageError, match="no expected outputs. First run: sce data import"):
+    with pytest.raises(UsageError, match=r"no expected outputs\. First run: sce data import"):
         import_problems(write_lines(tmp_path / "x.jsonl", [ALL[format]]))
 
 

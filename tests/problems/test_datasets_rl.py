@@ -226,7 +226,7 @@ ODD = [None, 7, True, "", "text", "[1", [], [1], [[1]], {}, {"a": 1}, {"inputs":
 
 
 @pytest.mark.parametrize(
-    "record", [LIVECODEBENCH, FUNCTIONAL, OPEN_R1, DEEPCODER, EURUS, CODEFORCES], ids=lambda each: str(list(each)[0])
+    "record", [LIVECODEBENCH, FUNCTIONAL, OPEN_R1, DEEPCODER, EURUS, CODEFORCES], ids=lambda each: next(iter(each))
 )
 def test_a_field_of_another_type_costs_at_most_its_record(tmp_path: Path, record: dict[str, Any]) -> None:
     format = detect_format(write_lines(tmp_path / "x.jsonl", [record]))
