@@ -222,5 +222,5 @@ def test_a_folder_of_shards_is_one_set(tmp_path: Path, kind: str) -> None:
 def test_a_folder_with_several_sets_needs_a_pattern(tmp_path: Path) -> None:
     for name in ("train.jsonl", "test.jsonl"):
         write_lines(tmp_path / name, [OURS])
-    with pytest.raises(UsageError, match="several data files; choose with --files PATTERN: test.jsonl, train.jsonl"):
+    with pytest.raises(UsageError, match=r"several data files; choose with --files PATTERN: test\.jsonl, train\.jsonl"):
         import_problems(tmp_path)
