@@ -1,4 +1,4 @@
-"""`sce data`: commands that import, check, show, count and split problem files."""
+"""`sce data`: commands that start, import, check, show, count and split problem files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _MODULES = {
     "check": "data_check",
     "import": "data_import",
     "leaks": "data_split",
+    "new": "data_new",
     "show": "data_show",
     "split": "data_split",
     "stats": "data_show",
@@ -36,4 +37,4 @@ def _load(name: str) -> click.Command:
 
 @click.group(cls=_Group)
 def data() -> None:
-    """Import, check, show, count and split problem files."""
+    """Start, import, check, show, count and split problem files."""

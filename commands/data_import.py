@@ -26,6 +26,7 @@ from securecoderl_edge.problems.datasets.importing import (
     detect_format,
     import_loaded,
     import_problems,
+    parts_of,
 )
 from securecoderl_edge.problems.datasets.tally import Dropped
 from securecoderl_edge.problems.problem import Problem
@@ -46,7 +47,7 @@ class ImportConfig:
     )
     max_tests: int = setting(MAX_TESTS_KEPT, "Tests to keep per problem, the first ones.", minimum=1, metavar="N")
     files: str | None = setting(
-        None, "Files of a Hugging Face repo to read: a shell pattern, such as test*.", metavar="PATTERN"
+        None, "Files of a repo or folder to read: a shell pattern, such as test*.", metavar="PATTERN"
     )
     security_policy: bool = setting(
         True, "SecCodePLT: put the security policy into the statement; without it the model has to know."
@@ -63,18 +64,19 @@ class ImportConfig:
 def import_(source: str, config: ImportConfig) -> None:
     """Convert a data set to a problem file (JSONL).
 
-    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, a Hugging Face repo id (owner/name), which is
-    downloaded, or a set that needs no file (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Known formats: APPS (a folder or
-    JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval, HumanEval+ and MBPP+ (EvalPlus), CodeContests,
-    SecCodePLT, SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
+    SRC is a file, a folder, a Hugging Face repo id (owner/name), which is downloaded, or a set that needs no file
+    (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Files are JSON, JSONL, CSV, Parquet or Arrow; text may end in .gz, .bz2,
+    .xz. A folder has such files, or problems of APPS. Formats are those of --format (docs/formats.md), among them
+    problem files of sce, to filter them.
 
-    Files of EvalPlus have no expected outputs: their reference solutions run in the sandbox, which takes minutes.
+    Some sets have no expected outputs (evalplus, codeio, safesql): their programs run in the sandbox, which takes
+    minutes.
 
     Unusable records are counted and reported; with --strict they are errors.
     """
-    paths = download_dataset(source, config.files) if is_hub_id(source) else [Path(source)]
-    if config.files is not None and not is_hub_id(source):
-        raise UsageError("--files needs a Hugging Face repo id as SRC. Leave it out.")
+    paths = download_dataset(source, config.files) if is_hub_id(source) else parts_of(Path(source), config.files)
+    if config.files is not None and paths == [Path(source)]:
+        raise UsageError("--files needs a Hugging Face repo id or a folder as SRC. Leave it out.")
     with ExitStack() as stack:
         imported = _imported(source, paths, config, stack)
         out = _write(imported, paths, config)

@@ -24,7 +24,7 @@ COMMANDS = {
     "generate": "Generate a program for a prompt; test and scan it before printing it.",
     "serve": "Serve a model in OpenAI's format, with tested and scanned programs.",
     "score": "Score programs: run their tests in the sandbox, and scan them.",
-    "data": "Import, check, show, count and split problem files.",
+    "data": "Start, import, check, show, count and split problem files.",
     "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",
     "report": "Write a training run as one HTML page: results, curves, programs.",
     "doctor": "Check this machine: CPU, sandbox, optional packages, llama.cpp, torch.",

@@ -48,8 +48,8 @@ class Assertion:
         also: for ``each``, a second list of accepted values.
         expected: for ``raises``, the names of the accepted exceptions.
         negated: it holds if the comparison does not.
-        lists_alike: as in APPS, whose answers come from JSON and may be in one more list: a tuple equals the list of
-            its items, and an expected list of one item is that item, too.
+        lists_alike: a tuple equals the list of its items, as in sets whose answers come from JSON.
+        may_be_wrapped: an expected list of one item is that item, too, as in APPS.
     """
 
     expression: str
@@ -60,6 +60,7 @@ class Assertion:
     expected: Any = None
     tolerance: float = 0.0
     lists_alike: bool = False
+    may_be_wrapped: bool = False
     negated: bool = False
     also: Any = None
 
@@ -75,9 +76,8 @@ def security_assertions_of(problem: Problem) -> list[Assertion]:
 
 
 def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
-    from_apps = "apps" in problem.source.lower()
-    imports = _imports_of(problem.starter_code)
-    return [_with_imports(translate(text, problem.entry_point or "", from_apps), imports) for text in texts]
+    name, imports = problem.entry_point or "", _imports_of(problem.starter_code)
+    return [_with_imports(translate(text, name, problem.rule.name), imports) for text in texts]
 
 
 @lru_cache(maxsize=64)
@@ -104,16 +104,23 @@ def _with_imports(assertion: Assertion, imports: dict[str, str]) -> Assertion:
     return replace(assertion, setup="".join(guarded) + assertion.setup) if used else assertion
 
 
-def translate(assertion: str, entry_point: str = "", from_apps: bool = False) -> Assertion:
+def translate(assertion: str, entry_point: str = "", rule: str = "") -> Assertion:
     """Split one assertion.
 
     Args:
-        from_apps: define the names that APPS solutions expect, and let tuples equal lists.
+        rule: the answer rule. Those of APPS and LiveCodeBench define the names that their solutions expect, and let tuples
+            equal lists; in APPS a list of one item may stand for the item.
     """
-    prelude: Prelude = "contest" if from_apps else "typing"
+    is_contest = rule in ("apps", "livecodebench")
     setup, split = _split(assertion) or ("", Assertion(assertion))
-    lists_alike = from_apps and split.comparison not in ("whole", "each")
-    return replace(split, setup=setup, entry_point=entry_point, prelude=prelude, lists_alike=lists_alike)
+    return replace(
+        split,
+        setup=setup,
+        entry_point=entry_point,
+        prelude="contest" if is_contest else "typing",
+        lists_alike=is_contest and split.comparison not in ("whole", "each"),
+        may_be_wrapped=rule == "apps",
+    )
 
 
 def _split(assertion: str) -> tuple[str, Assertion] | None:
@@ -242,7 +249,8 @@ def _compares(value: Any, assertion: Assertion) -> bool:
             return _each_agrees(value, assertion)
     if assertion.lists_alike:
         value, expected = _as_lists(value), _as_lists(expected)
-        return bool(value == expected or [value] == expected)
+    if assertion.may_be_wrapped and [value] == expected:
+        return True
     return bool(value == expected)
 
 
@@ -273,6 +281,12 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
             isinstance(value, (list, tuple))
             and len(value) == len(expected)
             and all(_is_close(*pair, tolerance) for pair in zip(value, expected, strict=True))
+        )
+    if isinstance(expected, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == expected.keys()
+            and _is_close([value[key] for key in expected], list(expected.values()), tolerance)
         )
     if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
         return False

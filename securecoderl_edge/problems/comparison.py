@@ -30,6 +30,11 @@ _RULE_OF_SOURCE = {
     "codecontests": "code_contests",
     "codeforces": "code_contests",
     "livecodebench": "livecodebench",
+    # Sets with the graders of these.
+    "leetcode": "livecodebench",
+    "openr1": "livecodebench",
+    "deepcoder": "livecodebench",
+    "eurus": "apps",
 }
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)
 _LONGEST_NUMBER = 400  # characters; longer ones are compared as text

@@ -89,12 +89,14 @@ def _with_hint(faults: str, path: Path) -> str:
     """The faults of a file, one in a line, with a hint how to convert or filter it, if its format is known."""
     from securecoderl_edge.problems.datasets.importing import detect_format
 
+    end = "\n" if "\n" in faults else ". "
     try:
         format = detect_format(path)
+    except UsageError:
+        return f"{faults}{end}For a file with examples, run: sce data new"
     except SceError:
         return faults
     if format == "jsonl":
-        end = "\n" if "\n" in faults else ". "
         return f"{faults}{end}To drop unusable problems and tests, run: sce data import {path}"
     first = faults.splitlines()[0]
     return f"{first}. The file looks like {format}; convert it with: sce data import {path}"
@@ -120,7 +122,7 @@ def open_problems(
     check_exists(source)
     path = Path(source)
     format = detect_format(path)
-    if format == "jsonl" and form_of(path) == "lines":
+    if format == "jsonl" and not path.is_dir() and form_of(path) == "lines":
         return load_problems(source, max_tests)
     imported = import_problems(path, format, max_tests=max_tests)
     problems = list(imported.problems)

@@ -13,9 +13,9 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+_DATA = (".jsonl", ".jsonl.gz", ".jsonl.bz2", ".jsonl.xz", ".json", ".parquet", ".arrow", ".csv")
 # A name with one of these endings is a missing file, not a repo id.
-_FILE_ENDINGS = (*_DATA, ".gguf", ".onnx", ".safetensors", ".bin", ".toml", ".py", ".csv")
+_FILE_ENDINGS = (*_DATA, ".gguf", ".onnx", ".safetensors", ".bin", ".toml", ".py")
 # Files that describe a data set but hold no records.
 _NO_DATA = ("dataset_infos.json", "package.json", "state.json", "dataset_info.json")
 
@@ -90,7 +90,7 @@ def choose_files(names: list[str], pattern: str | None, source: str) -> list[str
     """The files of a data set to read; errors as in `download_dataset`."""
     data = [name for name in names if name.endswith(_DATA) and name.rpartition("/")[2] not in _NO_DATA]
     if not data:
-        raise UsageError(f"{source}: no data file ({', '.join(_DATA)}) in this repo")
+        raise UsageError(f"{source}: no data file ({', '.join(_DATA)}) here")
     chosen = [name for name in data if pattern is None or fnmatch.fnmatchcase(name, pattern)]
     if not chosen:
         raise UsageError(f"{source}: no file matches {pattern!r}; choose from {_listed(data)}")

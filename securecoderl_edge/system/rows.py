@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import math
 import os
 import zlib
@@ -16,6 +18,9 @@ from securecoderl_edge.system.files import write_atomically
 
 # Bytes of a line, as a record of a data set can be; decoded, JSON takes up to 25 times as many.
 LONGEST_LINE = 1 << 26
+# What reading a compressed file that is damaged raises; bzip2 raises an OSError without a number.
+DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 class RowFile:
@@ -80,7 +85,7 @@ def read_objects(
 
 
 def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
+    """Yield ``(line number, decoded value)`` for each non-blank line; a compressed file is unpacked on the way.
 
     Args:
         broken: called with the number of a line that is not JSON; without it such a line is an error.
@@ -92,7 +97,7 @@ def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Ite
     if not path.exists() or path.is_dir():
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        with open_unpacked(path) as lines:
             for number, line in enumerate(bounded_lines(lines), 1):
                 if line is not None and not line.strip():
                     continue
@@ -106,11 +111,17 @@ def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Ite
                     broken(number)
                 else:
                     yield number, value
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, *DAMAGES) as error:
         raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def bounded_lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes | None]:
+def open_unpacked(path: Path) -> IO[bytes]:
+    """The bytes of a file, decompressed if it ends in ``.gz``, ``.bz2`` or ``.xz``."""
+    opened: IO[bytes] = _OPENERS.get(path.suffix, open)(path, "rb")
+    return opened
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
     """The lines of a file; None for one that is longer than `LONGEST_LINE`, which a small compressed file can have."""
     while line := file.readline(LONGEST_LINE):
         is_whole = len(line) < LONGEST_LINE or line.endswith(b"\n")

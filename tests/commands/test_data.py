@@ -30,6 +30,43 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(sce, ["data", *arguments])
 
 
+# new
+
+
+def test_a_new_file_passes_its_own_check() -> None:
+    result = run("new")
+    assert (result.exit_code, result.stdout) == (0, "")
+    lines = result.stderr.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["sum", "is-even", "evaluate", "next"]
+    assert lines[-1] == "next: change problems.jsonl, then run: sce data check problems.jsonl"
+    checked = run("check", "problems.jsonl")
+    assert checked.exit_code == 0
+    assert "3 of 3 problems pass" in checked.stderr
+
+
+def test_a_new_file_replaces_no_other() -> None:
+    Path("mine.jsonl").write_text("mine")
+    assert isinstance(run("new", "mine.jsonl").exception, UsageError)
+    assert Path("mine.jsonl").read_text() == "mine"
+    assert run("new", "mine.jsonl", "--force").exit_code == 0
+
+
+def test_a_file_of_an_unknown_format_is_answered_with_a_record_that_works() -> None:
+    write_lines(Path("pairs.jsonl"), [{"prompt": "Add.", "completion": "print(1)"}])
+    message = str(run("import", "pairs.jsonl").exception)
+    assert "pairs.jsonl: unknown format: records without tests (keys of the first record: 'completion'" in message
+    (example,) = [line for line in message.splitlines() if line.startswith("{")]
+    Path("works.jsonl").write_text(example)
+    assert run("import", "works.jsonl").exit_code == 0
+
+
+def test_files_of_a_folder_are_chosen_by_a_pattern() -> None:
+    for name in ("train", "test"):
+        write_lines(Path(f"{name}.jsonl"), [{**GOOD, "id": name}])
+    assert run("import", ".", "--files", "te*", "--out", "out.json").exit_code == 0
+    assert [record["id"] for record in read_lines("out.json")] == ["test"]
+
+
 # import
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
 import json
+import lzma
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dataset_files import HUMANEVAL_RECORD, MBPP_RECORD, consume, write_lines
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
+from securecoderl_edge.problems.datasets.record_files import Unreadable, read_records
 from securecoderl_edge.problems.sources import load_problems, open_problems
 
 OURS = {"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}
@@ -110,3 +117,110 @@ def test_parquet_is_read_like_jsonl(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(SceError, match="damaged Parquet file"):
         list(import_problems(path, "mbpp").problems)
+
+
+# Other compressions, Arrow, CSV, folders
+
+
+@pytest.mark.parametrize(("ending", "compress"), [("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_other_compressions_are_read_and_their_damages_reported(
+    tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]
+) -> None:
+    lines = "".join(json.dumps({**OURS, "id": f"{number}"}) + "\n" for number in range(3000)).encode()
+    path = tmp_path / f"x.jsonl.{ending}"
+    path.write_bytes(compress(lines))
+    assert len(open_problems(str(path))) == 3000
+    path.write_bytes(compress(lines) + compress(lines)[:-20])  # a second part, which is cut
+    _, dropped, _ = consume(import_problems(path, "jsonl"))
+    assert dropped["the file is truncated"] == 1
+    path.write_bytes(b"not compressed at all")
+    with pytest.raises(SceError, match=r"x\.jsonl"):
+        import_problems(path)
+
+
+def test_zstandard_is_named_with_the_command_that_helps(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd rest")
+    with pytest.raises(SceError, match="Decompress it with: zstd -d"):
+        import_problems(path)
+
+
+def write_arrow(path: Path, records: list[dict[str, Any]], *, is_file: bool) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    ipc = pytest.importorskip("pyarrow.ipc")
+    table = pyarrow.Table.from_pylist(records)
+    with (ipc.new_file if is_file else ipc.new_stream)(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+    return path
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_arrow_files_and_streams_are_read(tmp_path: Path, is_file: bool) -> None:
+    records = [{**OURS, "id": f"{number}"} for number in range(20)]
+    path = write_arrow(tmp_path / "data-00000-of-00001.arrow", records, is_file=is_file)
+    assert [each.id for each in open_problems(str(path))] == [record["id"] for record in records]
+    path.write_bytes(path.read_bytes()[:-300])
+    if is_file:  # its table of contents is at the end
+        with pytest.raises(SceError, match="damaged Arrow file"):
+            list(import_problems(path, "jsonl").problems)
+    else:
+        problems, dropped, _ = consume(import_problems(path, "jsonl"))
+        assert (0 < len(problems) < 20, dropped) == (True, {"the file is damaged from here on": 1})
+
+
+def test_cells_of_a_csv_file_are_texts_and_json_lists_and_objects(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "statement", "tests", "difficulty", "solutions"])
+        writer.writerow(["a", "[not JSON", json.dumps(OURS["tests"]), "", json.dumps(["print(1)\nprint(2)"])])
+        writer.writerow(["b", "two\nlines", json.dumps(OURS["tests"])])
+        writer.writerow(["c", "s", "[]", "", "", "more", "cells"])
+    problems, dropped, _ = consume(import_problems(path))
+    assert [(each.id, each.statement) for each in problems] == [("a", "[not JSON"), ("b", "two\nlines")]
+    assert problems[0].solutions == ("print(1)\nprint(2)",)
+    assert dropped == {"no tests": 1}
+
+
+def test_a_damaged_csv_file_costs_what_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"id,statement\na,\xff\xfe\nb,good\n")
+    values = [record.value for record in read_records(path)]
+    assert values == [Unreadable("not UTF-8 text"), {"id": "b", "statement": "good"}]
+
+
+def test_a_csv_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    with path.open("w") as out:
+        out.write("id,statement\n")
+        out.writelines(f"{number},{'s' * 2000}\n" for number in range(5000))
+    tracemalloc.start()
+    count = sum(1 for _ in read_records(path))
+    assert (count, tracemalloc.get_traced_memory()[1] < 2 << 20) == (5000, True)
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
+def test_a_folder_of_shards_is_one_set(tmp_path: Path, kind: str) -> None:
+    for shard in range(3):
+        record = {**OURS, "id": f"{shard}"}
+        path = tmp_path / "data" / f"train-0000{shard}-of-00003.{kind}"
+        path.parent.mkdir(exist_ok=True)
+        if kind == "jsonl":
+            write_lines(path, [record])
+        elif kind == "arrow":
+            write_arrow(path, [record], is_file=False)
+        else:
+            pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            parquet.write_table(pyarrow.Table.from_pylist([record]), path)
+    (tmp_path / "state.json").write_text("{}")  # as `save_to_disk` writes it
+    (tmp_path / "dataset_info.json").write_text("{}")
+    assert detect_format(tmp_path) == "jsonl"
+    assert [each.id for each in open_problems(str(tmp_path))] == ["0", "1", "2"]
+
+
+def test_a_folder_with_several_sets_needs_a_pattern(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "test.jsonl"):
+        write_lines(tmp_path / name, [OURS])
+    with pytest.raises(UsageError, match=r"several data files; choose with --files PATTERN: test\.jsonl, train\.jsonl"):
+        import_problems(tmp_path)

@@ -217,6 +217,10 @@ def test_a_method_of_class_solution_answers_for_its_function(sandbox: SandboxPoo
     program = "class Solution:\n    def double(self, x: List[int]): return 2 * x"
     run = sandbox.run(program, calls=[FunctionCall("double([1])", entry_point="double")])
     assert run.executions[0].value == "[1, 1]"
+    for line in ("from heapq import *", "def merge(): return 6"):
+        program = f"{line}\nclass Solution:\n    def merge(self): return 5"
+        run = sandbox.run(program, calls=[FunctionCall("merge()", entry_point="merge", prelude="contest")])
+        assert run.executions[0].value == ("6" if "def" in line else "5")
 
 
 def test_an_assertion_holds_only_if_its_nonce_came_back(sandbox: SandboxPool) -> None:

@@ -28,7 +28,7 @@ def answer(value: str | None, returncode: int = 0) -> Execution:
 
 
 def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = "") -> str:
-    check = translate(assertion, "f", "apps" in source)
+    check = translate(assertion, "f", "apps" if "apps" in source else "")
     return judge(sandbox.run(program, calls=[call_of(check)]).executions[0], check).verdict
 
 
@@ -320,7 +320,7 @@ def test_a_program_that_stops_listening_ends_itself_and_not_its_supervisor(sandb
         os.write(3, b"r")
         time.sleep(0.3)
     """
-    call = call_of(translate("assert f() == 1", "f", False))
+    call = call_of(translate("assert f() == 1", "f"))
     for execution in sandbox.run(textwrap.dedent(program), calls=[call, call]).executions:
         assert execution.returncode == 1
         assert "Bad file descriptor" in execution.stderr

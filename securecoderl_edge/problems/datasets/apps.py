@@ -16,6 +16,7 @@ Sources: https://github.com/hendrycks/apps, also in CodeRL; https://github.com/A
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +42,9 @@ _LARGEST = 1 << 26  # bytes of a file; the tests of one problem can have megabyt
 # The names in use, of which the first is that of APPS.
 _STATEMENT = ("question", "prompt", "description")
 _INPUTS, _OUTPUTS = ("inputs", "input"), ("outputs", "output")
-_SOLUTIONS = ("solutions", "canonical_solution", "solution")
-_IDS = ("name", "problem_id", "id", "task_id")
+_SOLUTIONS = ("solutions", "canonical_solution", "solution", "gold_standard_solution")
+_IDS = ("name", "problem_id", "id", "task_id", "question_id")
+_FENCED = re.compile(r"\A\s*```(?:python|py)?[ \t]*\n(.*?)```\s*\Z", re.DOTALL)
 
 
 def problem_folders(path: Path) -> Iterator[Path]:
@@ -94,12 +96,12 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str = 
         raise DropRecord("statement is not text")
     examples = record
     if "input_output" in record:
-        examples = _decoded(record["input_output"], "input_output") or {}
+        examples = decoded(record["input_output"], "input_output") or {}
         if not isinstance(examples, dict):
             raise DropRecord("input_output is not a JSON object")
     identifier = f"{source}/{given_id(record, _IDS) or name}"
     solutions = _solutions(first_of(record, _SOLUTIONS), identifier, tally)
-    inputs, outputs = (_decoded(first_of(examples, names), names[0]) or [] for names in (_INPUTS, _OUTPUTS))
+    inputs, outputs = (decoded(first_of(examples, names), names[0]) or [] for names in (_INPUTS, _OUTPUTS))
     if not statement.strip():
         raise DropRecord("no statement")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
@@ -160,7 +162,7 @@ def _call_problem(problem: Problem, function: str, inputs: list[Any], outputs: l
 
 
 def _solutions(value: Any, identifier: str, tally: Tally) -> tuple[str, ...]:
-    solutions = _decoded(value, "solutions", or_text=True)
+    solutions = decoded(value, "solutions", or_text=True)
     if isinstance(solutions, str):
         if solutions.lstrip().startswith("[") and parse(solutions) is None:
             tally.drop_solution(identifier, "solutions are not valid JSON")
@@ -173,11 +175,11 @@ def _solutions(value: Any, identifier: str, tally: Tally) -> tuple[str, ...]:
         return ()
     for _ in range(sum(not isinstance(solution, str) for solution in solutions)):
         tally.drop_solution(identifier, "solution is not text")
-    texts = (solution.replace("\r\n", "\n") for solution in solutions if isinstance(solution, str))
+    texts = (_FENCED.sub(r"\1", each.replace("\r\n", "\n")) for each in solutions if isinstance(each, str))
     return tuple(dict.fromkeys(text for text in texts if text.strip()))
 
 
-def _decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
+def decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
     """Decode a list or object that may be JSON text; with ``or_text`` other text is returned unchanged."""
     if not isinstance(value, str):
         return value
@@ -237,4 +239,4 @@ def _text(file: Path) -> str:
 
 
 def _json(file: Path) -> Any:
-    return _decoded(_text(file), file.name)
+    return decoded(_text(file), file.name)

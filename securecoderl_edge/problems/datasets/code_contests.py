@@ -53,7 +53,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         difficulty=_difficulty(record.get("difficulty")),
         source=SOURCE,
         tags=_texts_of(record.get("cf_tags")),
-        time_limit_s=_seconds(record.get("time_limit")),
+        time_limit_s=seconds_of(record.get("time_limit")),
     )
 
 
@@ -96,7 +96,8 @@ def _difficulty(value: Any) -> str:
     return chr(ord("A") + letter) if 0 <= letter < 26 else _DIFFICULTIES.get(value, "")
 
 
-def _seconds(value: Any) -> float | None:
+def seconds_of(value: Any) -> float | None:
+    """The time in an object with seconds and nanos, if it is one."""
     if not isinstance(value, dict):
         return None
     seconds, nanos = value.get("seconds") or 0, value.get("nanos") or 0

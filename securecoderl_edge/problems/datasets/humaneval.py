@@ -1,4 +1,8 @@
-"""HumanEval, one JSON object per line: task_id, prompt, canonical_solution, entry_point, test.
+"""HumanEval, one JSON object per line: task_id, prompt, canonical_solution, entry_point, test; and sets made like it.
+
+    leetcode   newfacade/LeetCodeDataset: task_id, prompt, completion, entry_point (``Solution().f``), test, meta; what
+               the tests use of the prompt, such as ``ListNode``, is put before each of them
+    multipl-e  nuprl/MultiPL-E: name, language, prompt, tests
 
 ``check(candidate)`` is split: each independent assertion is one test; the rest of its body (assignments, loops and
 statements that depend on them) is another. Assertions that always hold (``assert True``) are dropped. The prompt
@@ -10,7 +14,17 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from securecoderl_edge.languages.python_source import is_function_name, names_imported, parse, parse_stub, signature
+from securecoderl_edge.languages.python_source import (
+    add_missing_imports,
+    functions,
+    is_function_name,
+    names_imported,
+    parse,
+    parse_stub,
+    signature,
+)
+from securecoderl_edge.problems.datasets.record_files import first_of
+from securecoderl_edge.problems.datasets.secodeplt import check_needs
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text
@@ -18,7 +32,7 @@ from securecoderl_edge.problems.problem_file import ProblemError, text
 SOURCE = "humaneval"
 
 
-def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+def problem_from(record: dict[str, Any], _name: str, tally: Tally, source: str = SOURCE) -> Problem:
     """The problem in a record.
 
     Raises:
@@ -27,7 +41,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     for name in ("task_id", "prompt", "entry_point"):
         if not text(record, name):
             raise ProblemError(f'"{name}" is missing')
-    identifier = f"{SOURCE}/{text(record, 'task_id').rpartition('/')[2]}"
+    identifier = f"{source}/{text(record, 'task_id').rpartition('/')[2]}"
     prompt, name, solution = (text(record, field) for field in ("prompt", "entry_point", "canonical_solution"))
     if not is_function_name(name):
         raise DropRecord("entry_point is not a function name")
@@ -40,7 +54,60 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         assertions=split_check(text(record, "test"), name, prompt, identifier, tally),
         starter_code=prompt.rstrip(),
         solutions=(prompt + solution,) if solution.strip() else (),
-        source=SOURCE,
+        source=source,
+    )
+
+
+def multiple_problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
+    """The problem in a record of MultiPL-E; errors as `problem_from`."""
+    if text(record, "language") not in ("", "py", "python"):
+        raise DropRecord("not Python")
+    stub = parse_stub(text(record, "prompt"))
+    defined = [function.name for function in functions(stub)] if stub else []
+    if not defined:
+        raise DropRecord("prompt does not define a function")
+    check = text(record, "tests").partition("\ndef test_check")[0]
+    of_humaneval = {
+        "task_id": record.get("name"),
+        "prompt": record.get("prompt"),
+        "entry_point": defined[-1],
+        "test": check,
+    }
+    return problem_from(of_humaneval, name, tally, "multipl-e")
+
+
+def leetcode_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+    """The problem in a record of LeetCodeDataset; errors as `problem_from`."""
+    meta = record["meta"] if isinstance(record.get("meta"), dict) else {}
+    known = {**meta, **record}
+    statement = first_of(known, ("problem_description", "question_title", "query"))
+    name, prompt, completion = (text(record, field) for field in ("entry_point", "prompt", "completion"))
+    name, identifier = name.removeprefix("Solution()."), f"leetcode/{text(record, 'task_id')}"
+    if not is_function_name(name):
+        raise DropRecord("entry_point is not a method of Solution")
+    if not isinstance(statement, str):
+        raise DropRecord("no statement")
+    stub, tree = text(known, "starter_code") or text(known, "lang_code"), parse(prompt)
+    given = [node for node in (tree.body if tree else []) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    helpers = "".join(f"{ast.unparse(node)}\n\n" for node in given)
+    shown = [ast.unparse(node) for node in given if isinstance(node, ast.ClassDef) and node.name in stub]
+    program = parse(f"{prompt}\n{completion}")
+    try:
+        check_needs(*([program] if program else []))
+    except DropRecord as reason:
+        tally.drop_solution(identifier, str(reason))
+        completion = ""
+    tests, header = split_check(text(record, "test"), name, "", identifier, tally), signature(stub, name) or name
+    return Problem(
+        id=identifier,
+        statement=f"{statement.strip()}\n\nWrite the class `Solution` with the method `{header}`.",
+        kind="call",
+        entry_point=name,
+        assertions=tuple(helpers * any(f"{node.name}(" in test for node in given) + test for test in tests),
+        starter_code=add_missing_imports("\n\n".join([*shown, stub])).rstrip(),
+        solutions=(f"{prompt}\n{completion}",) if completion.strip() else (),
+        difficulty=text(known, "difficulty"),
+        source="leetcode",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,38 +14,61 @@ from securecoderl_edge.problems.datasets import (
     apps,
     code_contests,
     evalplus,
+    generated,
     humaneval,
     jsonl,
     mbpp,
     secodeplt,
     securecoderl,
+    unit_tests,
+    verified,
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.record_files import Unreadable, form_of, read_records
-from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import ProblemError
+from securecoderl_edge.system.hub import choose_files
 
 # (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 
-FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "evalplus", "code-contests", "secodeplt", "securecoderl", "jsonl")
 # Formats that `import_problems` needs or may have ``evaluate`` for.
-NEED_EVALUATION = ("evalplus", "secodeplt")
+NEED_EVALUATION = ("evalplus", "codeio", "safesql", "secodeplt")
 KINDS = ("stdin", "call", "all")
 # Some data sets have thousands of tests per problem; training and evaluation use the first few.
 MAX_TESTS_KEPT = 100
 
-# Keys of a record that identify its format, the most specific format first.
-_KEYS_OF_FORMAT = {
-    "mbpp": {"task_id", "test_list"},
-    "humaneval": {"task_id", "prompt", "entry_point", "test"},
-    "code-contests": {"name", "description", "public_tests"},
-    "secodeplt": secodeplt.KEYS,
-    "securecoderl": {"prompt", "test_cases"},
-    "jsonl": {"id", "statement"},
+# The keys that identify a record of each format, the most specific format first, and its reader.
+_FORMATS: dict[str, tuple[set[str], Callable[..., Problem]]] = {
+    "livecodebench": ({"question_content", "public_test_cases"}, verified.livecodebench_problem_from),
+    "mbpp": ({"task_id", "test_list"}, mbpp.problem_from),
+    "leetcode": ({"task_id", "prompt", "completion", "entry_point", "test"}, humaneval.leetcode_problem_from),
+    "humaneval": ({"task_id", "prompt", "entry_point", "test"}, humaneval.problem_from),
+    "bigcodebench": ({"task_id", "complete_prompt", "entry_point", "test"}, unit_tests.bigcodebench_problem_from),
+    "kodcode": ({"question", "solution", "test"}, unit_tests.kodcode_problem_from),
+    "multipl-e": ({"name", "prompt", "tests", "stop_tokens"}, humaneval.multiple_problem_from),
+    "code-contests": ({"name", "description", "public_tests"}, code_contests.problem_from),
+    "codeforces": ({"description", "official_tests"}, verified.codeforces_problem_from),
+    "codeio": ({"code_sample", "input_generator"}, generated.codeio_problem_from),
+    "safesql": ({"construct_db", "execute_sql", "test_cases"}, generated.safesql_problem_from),
+    "secodeplt": (secodeplt.KEYS, secodeplt.problem_from),
+    "open-r1": ({"verification_info"}, verified.problem_from),
+    "securecoderl": ({"prompt", "test_cases"}, securecoderl.problem_from),
+    "jsonl": ({"id", "statement"}, jsonl.problem_from),
+    "apps": ({"question", "input_output"}, apps.problem_from),
+    "deepcoder": ({"problem", "tests"}, verified.problem_from),
+    "eurus": ({"prompt", "ability", "reward_model"}, verified.problem_from),
+    # These have no fixed keys: their modules recognize them.
+    "apps-plus": (set(), apps.problem_from),
+    "evalplus": (set(), evalplus.problem_from),
 }
+FORMATS = tuple(_FORMATS)
+# A problem file with an example of each kind.
+TEMPLATE = Path(__file__).with_name("template.jsonl")
+# Keys by which a record has tests; a pair of prompt and completion has none.
+_TESTS = re.compile(r"test|input|output|assert|verif|reward")
 
 
 @dataclass(frozen=True)
@@ -76,7 +100,7 @@ def import_problems(
     Unusable records, tests and solutions are dropped and counted in the tally.
 
     Args:
-        source: a file, the parts of one, or for APPS a folder.
+        source: a file, the parts of one, or a folder of them; for APPS a folder of problems.
         format: one of `FORMATS`, or ``auto`` to detect it.
         kind: ``stdin``, ``call`` or ``all``: the kind of problems to keep.
         max_tests: keep at most this many tests per problem, the first ones.
@@ -94,15 +118,15 @@ def import_problems(
         raise UsageError(f"unknown --kind {kind!r}; choose from {', '.join(KINDS)}")
     if format != "auto" and format not in FORMATS:
         raise UsageError(f"unknown --format {format!r}; choose from {', '.join(FORMATS)}")
-    paths = [source] if isinstance(source, Path) else list(source)
+    paths = [part for each in ([source] if isinstance(source, Path) else source) for part in parts_of(each)]
     format = detect_format(paths[0]) if format == "auto" else format
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
         if path.is_dir() and format != "apps":
-            raise UsageError(f"{path}: expected a file for --format {format}, found a folder")
-    if format == "evalplus" and evaluate is None:
-        raise UsageError(f"{paths[0]}: EvalPlus files have no expected outputs. First run: sce data import {paths[0]}")
+            raise UsageError(f"{path}: expected a file for --format {format}, found a folder of APPS")
+    if format in NEED_EVALUATION[:-1] and evaluate is None:
+        raise UsageError(f"{paths[0]}: {format} files have no expected outputs. First run: sce data import {paths[0]}")
     tally = Tally()
     problems = (each for path in paths for each in _read(path, format, tally, evaluate, with_policy))
     return Imported(format, _filtered(problems, kind, max_tests, tally, strict), tally)
@@ -123,9 +147,8 @@ def detect_format(path: Path) -> str:
         UsageError: it does not exist, or has none of `FORMATS`.
         SceError: it cannot be read.
     """
+    path = parts_of(path)[0]
     if path.is_dir():
-        if next(apps.problem_folders(path), None) is None:
-            raise UsageError(f"{path}: no APPS problems found (folders with question.txt)")
         return "apps"
     if form_of(path) == "prompts":
         return "securecoderl"
@@ -141,39 +164,45 @@ def detect_format(path: Path) -> str:
     raise SceError(unreadable or f"{path}: the file is empty")
 
 
+def parts_of(path: Path, pattern: str | None = None) -> list[Path]:
+    """The path itself, or the data files of a folder, unless it has folders of APPS problems.
+
+    Args:
+        pattern: as in `choose_files`, whose errors are raised.
+    """
+    if not path.is_dir() or (pattern is None and next(apps.problem_folders(path), None) is not None):
+        return [path]
+    names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
+    return [path / name for name in choose_files(names, pattern, str(path))]
+
+
 def _format_of(record: dict[str, Any]) -> str | None:
     if evalplus.looks_like_one(record):
         return "evalplus"
-    for name, keys in _KEYS_OF_FORMAT.items():
-        if keys <= record.keys():
-            return name
-    if apps.looks_like_one(record):
+    found = next((name for name, (keys, _) in _FORMATS.items() if keys and keys <= record.keys()), None)
+    if found in (None, "deepcoder", "eurus") and apps.looks_like_one(record):  # whose copies have keys of these
         return "apps" if "input_output" in record else "apps-plus"
-    return None
+    return found
 
 
 def _refuse(path: Path, record: dict[str, Any]) -> str:
     keys = ", ".join(sorted(map(repr, record))[:12]) or "none"
-    raise UsageError(f"{path}: unknown format, expected {', '.join(FORMATS)} (keys of the first record: {keys})")
+    fault = "unknown format" if any(map(_TESTS.search, record)) else "unknown format: records without tests"
+    raise UsageError(
+        f"{path}: {fault} (keys of the first record: {keys}). A record that works, one per line:\n"
+        f"{TEMPLATE.read_text(encoding='utf-8').splitlines()[0]}\nMore examples: sce data new"
+    )
 
 
 def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: bool) -> _Reader:
-    if format == "evalplus":
-        assert evaluate is not None
-        return partial(evalplus.problem_from, evaluate=evaluate)
-    if format in ("apps", "apps-plus"):
-        return partial(apps.problem_from, source=format)
+    more: dict[str, Any] = {"evaluate": evaluate} if format in NEED_EVALUATION else {}
     if format == "secodeplt":
-        return partial(secodeplt.problem_from, variants=Variants(), evaluate=evaluate, with_policy=with_policy)
-    if format == "securecoderl":
-        return partial(securecoderl.problem_from, drawn=securecoderl.drawn_by_the_paper(path))
-    readers: dict[str, _Reader] = {
-        "mbpp": mbpp.problem_from,
-        "humaneval": humaneval.problem_from,
-        "code-contests": code_contests.problem_from,
-        "jsonl": jsonl.problem_from,
-    }
-    return readers[format]
+        more |= {"variants": Variants(), "with_policy": with_policy}
+    elif format == "securecoderl":
+        more["drawn"] = securecoderl.drawn_by_the_paper(path)
+    elif format in ("apps", "apps-plus", "open-r1", "deepcoder", "eurus"):
+        more["source"] = format
+    return partial(_FORMATS[format][1], **more)
 
 
 def _read(
@@ -193,6 +222,8 @@ def _read(
             if not isinstance(record.value, dict):
                 raise ProblemError(f"expected a JSON object, found {type(record.value).__name__}")
             yield where, reader(record.value, record.name, tally)
+        except FilterRecord as reason:
+            tally.filter(where, str(reason))
         except ProblemError as reason:
             if not isinstance(reason, DropRecord) and isinstance(record.value, dict):
                 others = others or _format_of(record.value)

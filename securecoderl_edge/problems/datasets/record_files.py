@@ -1,5 +1,5 @@
 """Readers for files of records, one record at a time: JSONL, a JSON array, an object of records by name, the JSON of
-SecureCodeRL, Parquet; text files may be compressed with gzip.
+SecureCodeRL, CSV, Parquet, Arrow; text files may be compressed with gzip, bzip2 or xz.
 
 A record that cannot be read is yielded as `Unreadable`, and reading continues if the form permits: after a syntax error
 in a JSON text the start of the next record is unknown.
@@ -8,20 +8,19 @@ in a JSON text the start of the next record is unknown.
 from __future__ import annotations
 
 import codecs
-import gzip
+import csv
 import json
 import re
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.system.rows import LONGEST_LINE, bounded_lines
+from securecoderl_edge.system.rows import DAMAGES, LONGEST_LINE, bounded_lines, open_unpacked
 
-Form = Literal["lines", "array", "object", "prompts", "parquet"]
+Form = Literal["lines", "array", "object", "prompts", "csv", "parquet", "arrow"]
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 16
@@ -68,9 +67,11 @@ def read_records(path: Path) -> Iterator[Record]:
         MissingExtra: Parquet without pyarrow.
     """
     form = form_of(path)
-    if form == "lines":
-        return _lines(path)
-    return _rows(path) if form == "parquet" else _items(path, form)
+    if form in ("parquet", "arrow"):
+        return _rows(path, form)
+    if form == "csv":
+        return _cells(path)
+    return _lines(path) if form == "lines" else _items(path, form)
 
 
 def form_of(path: Path) -> Form:
@@ -80,12 +81,18 @@ def form_of(path: Path) -> Form:
     if path.is_dir():
         raise UsageError(f"{path}: a folder, not a file")
     try:
-        with open_records(path) as file:
+        with open_unpacked(path) as file:
             head = file.read(_PIECE)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, *DAMAGES) as error:
         raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     if head.startswith(b"PAR1"):
         return "parquet"
+    if head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):  # a file, a stream
+        return "arrow"
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        raise SceError(f"{path}: compressed with Zstandard. Decompress it with: zstd -d {path}")
+    if ".csv" in path.suffixes:
+        return "csv"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise SceError(f"{path}: UTF-16 text; convert it to UTF-8")
     head = head.removeprefix(_BOM).lstrip()
@@ -129,11 +136,6 @@ def _is_object_of_records(head: bytes) -> bool:
     return head.startswith(b"{") and after_key.startswith(b"{")
 
 
-def open_records(path: Path) -> IO[bytes]:
-    """The bytes of a file of records, decompressed if it ends in ``.gz``."""
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
 def _integer(digits: str) -> int | Unreadable:
     """An integer; Python rejects integers with thousands of digits."""
     limit = sys.get_int_max_str_digits()
@@ -157,13 +159,13 @@ def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
 def _lines(path: Path) -> Iterator[Record]:
     name = -1
     try:
-        with open_records(path) as lines:
+        with open_unpacked(path) as lines:
             for number, line in enumerate(bounded_lines(lines), 1):
                 if line is None or line.strip():
                     name += 1
                     value = Unreadable("too long") if line is None else _of_line(line)
                     yield Record(str(number), str(name), value)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except DAMAGES:
         yield Record(f"after record {name}", "", Unreadable("the file is truncated"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror or error}") from None
@@ -183,7 +185,7 @@ def _of_line(line: bytes) -> Any:
 def _items(path: Path, form: Form) -> Iterator[Record]:
     count = 0
     try:
-        with open_records(path) as file:
+        with open_unpacked(path) as file:
             text = _Text(file)
             for key, value in _values(text, form):
                 name = str(count) if key is None else key
@@ -193,12 +195,12 @@ def _items(path: Path, form: Form) -> Iterator[Record]:
                 text.skip("end of the file")
     except RecursionError:
         yield Record(f"after {count} records", "", Unreadable("the file is nested too deeply from here on"))
-    except (json.JSONDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (json.JSONDecodeError, *DAMAGES) as error:
         is_broken = isinstance(error, json.JSONDecodeError) and not _is_cut(error)
         fault = "the file is not valid JSON from here on" if is_broken else "the file is truncated"
         yield Record(f"after {count} records", "", Unreadable(fault))
     except OSError as error:
-        raise SceError(f"{path}: {error.strerror}") from None
+        raise SceError(f"{path}: {error.strerror or error}") from None
 
 
 def _values(text: _Text, form: Form) -> Iterator[tuple[str | None, Any]]:
@@ -287,23 +289,69 @@ def _is_cut(error: json.JSONDecodeError) -> bool:
     return error.msg.startswith("Unterminated string") or error.pos >= len(error.doc) - _LONGEST_TOKEN
 
 
-def _rows(path: Path) -> Iterator[Record]:
-    with needs("pyarrow", "hub", "(to read Parquet files)"):
-        import pyarrow
-        import pyarrow.parquet
+def _cells(path: Path) -> Iterator[Record]:
+    """The rows of a CSV file; a cell with a JSON list or object has that value, an empty one is left out."""
+    csv.field_size_limit(_LONGEST_VALUE)
     number = 0
     try:
-        with pyarrow.parquet.ParquetFile(path) as table:
-            # Times have values that Python cannot represent, and importers do not need them.
-            columns = [field.name for field in table.schema_arrow if not pyarrow.types.is_temporal(field.type)]
-            for batch in table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=columns):
-                for row in range(batch.num_rows):
-                    yield Record(f"row {number}", str(number), _of_row(batch, row))
-                    number += 1
+        with open_unpacked(path) as file:
+            lines = ("\0" if line is None else line.decode("utf-8", "surrogateescape") for line in bounded_lines(file))
+            for number, row in enumerate(csv.DictReader(lines), 1):
+                cells = {(key or "").removeprefix("\ufeff"): _of_cell(cell) for key, cell in row.items() if cell}
+                is_damaged = any(isinstance(each, Unreadable) for each in cells.values())
+                yield Record(f"row {number}", str(number - 1), Unreadable("not UTF-8 text") if is_damaged else cells)
+    except (csv.Error, *DAMAGES):
+        yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror or error}") from None
+
+
+def _of_cell(cell: Any) -> Any:
+    if not isinstance(cell, str):  # cells beyond the header
+        return None
+    value = _of_line(cell.encode("utf-8", "surrogateescape")) if cell.lstrip()[:1] in ("[", "{") else None
+    if isinstance(value, (list, dict)):
+        return value
+    return Unreadable("not UTF-8 text") if _UNDECODED.search(cell) else cell
+
+
+def _rows(path: Path, form: Form) -> Iterator[Record]:
+    with needs("pyarrow", "hub", "(to read Parquet and Arrow files)"):
+        import pyarrow
+    number = 0
+    try:
+        for batch in _batches(path, form):
+            for row in range(batch.num_rows):
+                yield Record(f"row {number}", str(number), _of_row(batch, row))
+                number += 1
     except (pyarrow.ArrowException, OSError) as error:
         if number == 0:
-            raise SceError(f"{path}: damaged Parquet file ({str(error)[:120]}); download it again") from None
+            raise SceError(
+                f"{path}: damaged {form.capitalize()} file ({str(error)[:120]}); download it again"
+            ) from None
         yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
+
+
+def _batches(path: Path, form: Form) -> Iterator[Any]:
+    """Pieces of a table, without its times: they have values that Python cannot represent, and nobody needs them."""
+    import pyarrow.ipc
+    import pyarrow.parquet
+
+    def kept(schema: Any) -> list[str]:
+        return [field.name for field in schema if not pyarrow.types.is_temporal(field.type)]
+
+    if form == "parquet":
+        with pyarrow.parquet.ParquetFile(path) as table:
+            yield from table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=kept(table.schema_arrow))
+        return
+    with pyarrow.memory_map(str(path)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        for batch in batches:
+            batch.validate(full=True)  # Arrow believes what a file says about its own sizes
+            yield batch.select(kept(batch.schema))
 
 
 def _of_row(batch: Any, row: int) -> Any:

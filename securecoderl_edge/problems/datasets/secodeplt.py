@@ -75,7 +75,7 @@ def problem_from(
     if code is None or parse(vulnerable) is None:
         raise DropRecord("its code is not Python")
     setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
-    _check_needs(code, *setup, *(part for of_kind in cases.values() for test in of_kind for part in test))
+    check_needs(code, *setup, *(part for of_kind in cases.values() for test in of_kind for part in test))
     compute = None if evaluate is None else partial(evaluate, "\n".join(map(ast.unparse, setup)), "")
     calls = {
         kind: tuple(_assertion(setup, function, case, compute) for case in of_kind) for kind, of_kind in cases.items()
@@ -219,7 +219,7 @@ def _is_exception(expected: ast.expr, setup: list[ast.stmt]) -> bool:
     return any(isinstance(node, ast.ClassDef) and node.name == expected.id for node in setup)
 
 
-def _check_needs(*trees: ast.AST) -> None:
+def check_needs(*trees: ast.AST) -> None:
     """Check that a program and its tests need nothing that the sandbox does not have.
 
     Raises:

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.languages.python_source import parse
-from securecoderl_edge.problems.datasets.record_files import count_records, given_id, open_records
+from securecoderl_edge.problems.datasets.record_files import count_records, given_id
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError
+from securecoderl_edge.system.rows import open_unpacked
 
 SOURCE = "securecoderl"
 PAPER_TAG = "paper-eval"
@@ -83,7 +84,7 @@ def drawn_by_the_paper(path: Path) -> frozenset[str]:
     Empty if the file is truncated: the sample depends on the number of prompts.
     """
     total = count_records(path)
-    with open_records(path) as file:
+    with open_unpacked(path) as file:
         counted = _COUNT.search(file.read(_HEAD_BYTES))
     if counted is not None and int(counted[1]) != total:
         return frozenset()

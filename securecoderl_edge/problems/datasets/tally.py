@@ -18,6 +18,10 @@ class DropRecord(ProblemError):
     """
 
 
+class FilterRecord(DropRecord):
+    """A valid record that is not about programs, such as one about mathematics; the message is the reason."""
+
+
 @dataclass
 class Dropped:
     """The number of records dropped for one reason, and the first of them."""

@@ -149,7 +149,8 @@ def _answer(module: ModuleType) -> None:
     request = _request(_released())
     namespace, entry_point = module.__dict__, request["entry_point"]
     solution: Any = namespace.get("Solution")
-    if entry_point and entry_point not in namespace and hasattr(solution, entry_point):
+    is_own = getattr(namespace.get(entry_point), "__module__", None) == namespace.get("__name__")
+    if entry_point and not is_own and hasattr(solution, entry_point):  # `from heapq import *` has a ``merge`` as well
         namespace[entry_point] = getattr(solution(), entry_point)
     if request["setup"]:
         exec(compile(request["setup"], "test", "exec"), namespace)

@@ -1,0 +1,130 @@
+"""Sets whose tests are made from a program in the record, which runs in the sandbox as EvalPlus' references do.
+
+    codeio   task_description, input_output_spec, code_sample (defines main_solution), input_generator
+    safesql  task_description, construct_db, execute_sql, test_cases, test_attacks
+
+Of codeio the inputs are those of the generator, with a fixed seed, and the outputs those of the reference solution.
+
+The programs of SafeSQL read a database file and are vulnerable, so they are insecure solutions. Here the database is in
+memory, and the given code builds it. Each attack becomes a security test if the program prints a line that it does not
+print when the quotes in its input are doubled: this line is forbidden.
+Sources: https://github.com/open-thought/reasoning-gym, https://github.com/yaof20/ReaL
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from securecoderl_edge.languages.python_source import UNREADABLE, parse, signature
+from securecoderl_edge.problems.datasets.evalplus_inputs import source_of
+from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
+from securecoderl_edge.problems.datasets.record_files import given_id
+from securecoderl_edge.problems.datasets.secodeplt import check_needs
+from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.problem import Problem, SecurityTest
+from securecoderl_edge.problems.problem_file import ProblemError, text
+
+_FUNCTION, _INPUTS, _SEED, _TOLERANCE = "main_solution", 10, 7, 1e-6
+# With each input and output, whether a second run gives the same: a random reference solution does not.
+_PAIRS = (
+    f"[(a, x, repr(x) == repr(y)) for copy in [__import__('copy').deepcopy] for r in [Random({_SEED})] "
+    f"for a in [generate_inputs(r) for _ in range({_INPUTS})] "
+    f"for x, y in [({_FUNCTION}(**copy(a)), {_FUNCTION}(**copy(a)))]]"
+)
+_CONNECT = re.compile(r"sqlite3\.connect\(\s*(['\"])[^'\"]*\1\s*\)")
+_IN_MEMORY = 'sqlite3.connect("file:data?mode=memory&cache=shared", uri=True)'
+_GIVEN = f"""\
+import builtins, sqlite3
+
+kept = {_IN_MEMORY}  # the database lasts as long as this
+
+def input(prompt=""):
+    return builtins.input()
+"""
+_TASK = (
+    "Begin with the given code, which builds the database in memory. Connect to it with "
+    f"`{_IN_MEMORY}`. Read one value per line, and print only the result."
+)
+_PRINTED = """\
+import contextlib, io, sys
+
+def printed(program, given):
+    out, sys.stdin = io.StringIO(), io.StringIO(given)
+    with contextlib.redirect_stdout(out), contextlib.suppress(Exception):
+        exec(program, {"__name__": "__main__"})
+    return out.getvalue()
+"""
+
+
+def codeio_problem_from(record: dict[str, Any], name: str, _tally: Tally, evaluate: Evaluate) -> Problem:
+    """The problem in a record of codeio; errors as `evalplus.problem_from`."""
+    code, generator = text(record, "code_sample").strip(), text(record, "input_generator")
+    statement = [text(record, key).strip() for key in ("task_description", "input_output_spec")]
+    trees, header = [parse(code), parse(generator)], signature(code, _FUNCTION)
+    if not all(statement):
+        raise DropRecord("no statement")
+    if not all(trees) or header is None:
+        raise DropRecord(f"its code does not define {_FUNCTION}")
+    check_needs(*filter(None, trees))
+    program = f"import random\nfrom random import Random\nfrom typing import *\n{generator}\n\n{code}"
+    answer = evaluate(program, _FUNCTION, _PAIRS)
+    try:
+        found = ast.literal_eval(answer.value or "[]")
+        pairs = {source_of(given): source_of(output) for given, output, _ in found if all(same for *_, same in found)}
+    except UNREADABLE:
+        pairs = {}
+    if not pairs:
+        raise DropRecord(f"no tests: its code {answer.fault or 'gives no outputs that can be compared'}")
+    asserted = f"assert each_agrees([{_FUNCTION}(**%s)], [%s], {_TOLERANCE})"
+    return Problem(
+        id=f"codeio/{given_id(record, ('id',)) or name}",
+        statement="\n\n".join([*statement, f"Write the function `{header}`."]),
+        kind="call",
+        entry_point=_FUNCTION,
+        assertions=tuple(asserted % pair for pair in pairs.items()),
+        solutions=(code,),
+        source="codeio",
+    )
+
+
+def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evaluate: Evaluate) -> Problem:
+    """The problem in a record of SafeSQL; errors as `evalplus.problem_from`."""
+    tests, attacks = record.get("test_cases"), record.get("test_attacks")
+    identifier, statement = f"safesql/{given_id(record, ('program_id',)) or name}", text(record, "task_description")
+    if not isinstance(tests, list) or not isinstance(attacks, list) or not all(isinstance(t, dict) for t in tests):
+        raise ProblemError('"test_cases" is not a list of objects')
+    database, program = (_CONNECT.sub(_IN_MEMORY, text(record, key)).strip() for key in ("construct_db", "execute_sql"))
+    if not statement.strip():
+        raise DropRecord("no statement")
+    if not parse(database) or not parse(program) or _IN_MEMORY not in database or _IN_MEMORY not in program:
+        raise DropRecord("its code does not connect to a database")
+    given = f"{_GIVEN}\n{database}\n"
+    security_tests = _injections(f"{given}\n{program}\n", attacks, evaluate)
+    if not security_tests:
+        raise DropRecord("no attack changes the output of the program")
+    return Problem(
+        id=identifier,
+        statement=f"{statement.strip()}\n\n{_TASK}",
+        tests=stdin_tests([t.get("input") for t in tests], [t.get("output") for t in tests], identifier, tally),
+        starter_code=given,
+        security_tests=security_tests,
+        insecure_solutions=(f"{given}\n{program}\n",),
+        source="safesql",
+        tags=("CWE-89",),
+    )
+
+
+def _injections(program: str, attacks: list[Any], evaluate: Evaluate) -> tuple[SecurityTest, ...]:
+    found: list[SecurityTest] = []
+    for attack in filter(lambda each: isinstance(each, str), attacks):
+        leaked, escaped = (
+            ast.literal_eval(evaluate(_PRINTED, "printed", f"printed({program!r}, {given!r})").value or "''")
+            for given in (attack, attack.replace("'", "''").replace('"', '""'))
+        )
+        lines = [line for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
+        if lines:
+            found.append(SecurityTest(f"injection {len(found) + 1}", 89, attack, forbidden=f"\n{lines[0]}\n"))
+    return tuple(found)
