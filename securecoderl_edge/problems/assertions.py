@@ -108,8 +108,8 @@ def translate(assertion: str, entry_point: str = "", rule: str = "") -> Assertio
     """Split one assertion.
 
     Args:
-        rule: the answer rule. Those of APPS and LiveCodeBench define the names that their solutions expect, and let tuples
-            equal lists; in APPS a list of one item may stand for the item.
+        rule: the answer rule. Those of APPS and LiveCodeBench define the names that their solutions expect, and let
+            tuples equal lists; in APPS a list of one item may stand for the item.
     """
     is_contest = rule in ("apps", "livecodebench")
     setup, split = _split(assertion) or ("", Assertion(assertion))

@@ -32,8 +32,8 @@ _RULE_OF_SOURCE = {
     "livecodebench": "livecodebench",
     # Sets with the graders of these.
     "leetcode": "livecodebench",
-    "openr1": "livecodebench",
-    "deepcoder": "livecodebench",
+    "openr1": "apps",
+    "deepcoder": "apps",
     "eurus": "apps",
 }
 _INTEGER = re.compile(r"[+-]?\d+\Z", re.ASCII)

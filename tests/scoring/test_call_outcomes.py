@@ -33,6 +33,18 @@ def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = ""
 
 
 @pytest.mark.parametrize(
+    ("rule", "wrapped", "listed"),
+    [("", "wrong", "wrong"), ("apps", "pass", "pass"), ("livecodebench", "wrong", "pass")],
+)
+def test_only_apps_takes_an_item_for_the_list_of_it(rule: str, wrapped: str, listed: str) -> None:
+    check = translate("assert f() == [3]", "f", rule)
+    assert judge(answer("3"), check).verdict == wrapped
+    assert judge(answer("(3,)"), check).verdict == listed
+    assert judge(answer("[3]"), check).verdict == "pass"
+    assert judge(answer("[[3]]"), check).verdict == "wrong"
+
+
+@pytest.mark.parametrize(
     ("assertion", "expression", "expected"),
     [
         ("assert f(1, 2) == 3", "f(1, 2)", 3),

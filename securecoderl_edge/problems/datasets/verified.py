@@ -152,7 +152,7 @@ def examples_of(tests: Any, function: Any = None) -> dict[str, Any]:
             lines = [_json(line) for line in given.splitlines() if line.strip()]
             inputs[number] = lines if kind == "functional" else _json(given)
         if isinstance(result := outputs[number], str):
-            outputs[number] = [_json(result)] if kind == "functional" else _json(result)
+            outputs[number] = _json(result)
     return {"inputs": inputs, "outputs": outputs, "fn_name": function}
 
 
