@@ -16,7 +16,8 @@ from securecoderl_edge.text import escape_controls
 if TYPE_CHECKING:
     from securecoderl_edge.models.listing import ListedModel
 
-_PIPE_WIDTH = 120
+_PIPE_WIDTH = 240
+_WIDE = 110  # from here on with the path
 _MEGABYTE = 10**6
 # Without a terminal, a line whenever another part of this size is there.
 _LINES = 20
@@ -104,14 +105,15 @@ def _show(rows: list[ListedModel]) -> None:
 
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    is_wide = console.width >= _WIDE
     for column in ("name", "params", "size", "license", "memory", "fits"):
         table.add_column(column, no_wrap=True)
-    for column in ("measured", "file"):
+    for column in ("measured", "file" if is_wide else "here"):
         table.add_column(column, overflow="fold")
     for row in rows:
         fits = {None: "", True: "yes", False: "no"}[row.fits]
         cells = (row.name, row.parameters, _gigabytes(row.bytes), row.license, _gigabytes(row.memory_bytes), fits)
-        table.add_row(*map(escape_controls, (*cells, _measured(row), _place(row))))
+        table.add_row(*map(escape_controls, (*cells, _measured(row), _place(row) if is_wide else "yes" if row.path else "no")))
     console.print(table)
 
 

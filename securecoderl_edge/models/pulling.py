@@ -77,8 +77,9 @@ def _check_space(name: str, origin: Origin, joined: Path) -> None:
     there = joined.stat().st_size if joined.is_file() else 0
     needed, free = origin.bytes - there + 2 * origin.piece_bytes, shutil.disk_usage(joined.parent).free
     if free < needed:
+        folder = stored_path(name).parent
         raise SceError(
-            f"{name} needs {needed / 1e9:.2f} GB in {joined.parent}, and {free / 1e9:.2f} GB are free. Free some, or set "
+            f"{name} needs {needed / 1e9:.2f} GB in {folder}, and {free / 1e9:.2f} GB are free. Free some, or set "
             "XDG_CACHE_HOME to a folder on another disk"
         )
 

@@ -17,9 +17,15 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError
 
 _SECONDS_BETWEEN_LOOKS = 0.2
+_LONGEST_REASON = 120
 # -P: modules in the current folder must not replace those of pip.
 _PIP = (sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet")
-_FROM_HUB = "import sys, huggingface_hub as hub; hub.hf_hub_download(sys.argv[1], sys.argv[2], local_dir=sys.argv[3])"
+# The download itself retries for half a minute if there is no network; asking for the size does not.
+_FROM_HUB = """import sys, huggingface_hub as hub
+repo, name, folder = sys.argv[1:]
+hub.get_hf_file_metadata(hub.hf_hub_url(repo, name), timeout=10)
+hub.hf_hub_download(repo, name, local_dir=folder)
+"""
 
 
 def download_wheel(requirement: str, folder: Path, watch: Callable[[int], None]) -> Path:
@@ -86,8 +92,8 @@ def _failure(command: list[str], folder: Path, watch: Callable[[int], None], **e
 def _reason(text: str) -> str:
     """The line that pip or a traceback ends with, without the name of the exception."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "WARNING"))]
-    chosen = [line for line in lines if line.startswith("ERROR:")] or lines
-    return re.sub(r"^(ERROR: |[\w.]+(Error|Exception|NotFound): )", "", chosen[-1])[:160] if chosen else ""
+    chosen = [line for line in lines if line.startswith("ERROR:") and not line.endswith("Exception:")] or lines
+    return re.sub(r"^(ERROR: |[\w.]+(Error|Exception|NotFound): )", "", chosen[-1])[:_LONGEST_REASON] if chosen else ""
 
 
 def _bytes_in(folder: Path) -> int:
