@@ -94,11 +94,12 @@ def sce(ctx: click.Context, debug: bool) -> None:  # `main` reads --debug before
       sce bench       compare the model before and after training
       sce generate    generate a program, test it and scan it
     """
-    if ctx.invoked_subcommand not in (None, "config"):  # which mends a file that cannot be read
-        from securecoderl_edge.commands.user_config import defaults_of
+    from securecoderl_edge.system.folders import config_file
 
-        assert isinstance(ctx.command, click.Group)
-        ctx.default_map = {ctx.invoked_subcommand: defaults_of(ctx.command, str(ctx.invoked_subcommand))}
+    # `sce config` mends a file that cannot be read.
+    if ctx.invoked_subcommand not in (None, "config") and config_file().is_file():
+        defaults_of = importlib.import_module("securecoderl_edge.commands.user_config").defaults_of
+        ctx.default_map = {ctx.invoked_subcommand: defaults_of(ctx.command, ctx.invoked_subcommand)}
 
 
 def main(args: list[str] | None = None) -> Any:

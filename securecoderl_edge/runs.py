@@ -193,7 +193,7 @@ def default_folder(recipe: str) -> Path:
 
     It never has the name of a model, which commands would take it for.
     """
-    name = Path(recipe).stem
+    name = Path(recipe).name.removesuffix(".toml")
     return RUNS / (f"{name}-run" if name in MODEL_NAMES else name)
 
 
