@@ -113,7 +113,8 @@ def _show(rows: list[ListedModel]) -> None:
     for row in rows:
         fits = {None: "", True: "yes", False: "no"}[row.fits]
         cells = (row.name, row.parameters, _gigabytes(row.bytes), row.license, _gigabytes(row.memory_bytes), fits)
-        table.add_row(*map(escape_controls, (*cells, _measured(row), _place(row) if is_wide else "yes" if row.path else "no")))
+        place = _place(row) if is_wide else "yes" if row.path else "no"
+        table.add_row(*map(escape_controls, (*cells, _measured(row), place)))
     console.print(table)
 
 
@@ -131,6 +132,7 @@ def _place(row: ListedModel) -> str:
     from securecoderl_edge.models.catalog import ORIGINS
 
     if row.path is None:
-        return f"sce models pull {row.name}" if row.name in ORIGINS else "missing" if not row.license else "extra smollm2"
+        is_alias = not row.license
+        return f"sce models pull {row.name}" if row.name in ORIGINS else "missing" if is_alias else "extra smollm2"
     home = Path.home()
     return f"~/{row.path.relative_to(home)}" if row.path.is_relative_to(home) else str(row.path)

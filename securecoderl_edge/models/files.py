@@ -77,8 +77,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         return folder
     if not is_hub_id(name):
         raise UsageError(
-            f"unknown model {name!r}: expected {', '.join(name for name in MODEL_NAMES if name != SMOLLM2_RL)}, a GGUF file, a folder or a Hugging "
-            "Face repo id (owner/name)"
+            f"unknown model {name!r}: expected {', '.join((*BUILT_IN, SMOLLM2, *ORIGINS))}, a GGUF file, a folder or a "
+            "Hugging Face repo id (owner/name)"
         )
     return download_model(name, MODEL_FILES, download)
 

