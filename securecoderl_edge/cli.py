@@ -98,7 +98,7 @@ def sce(ctx: click.Context, debug: bool) -> None:  # `main` reads --debug before
 
     # `sce config` mends a file that cannot be read.
     if ctx.invoked_subcommand not in (None, "config") and config_file().is_file():
-        defaults_of = importlib.import_module("securecoderl_edge.commands.user_config").defaults_of
+        defaults_of = importlib.import_module("securecoderl_edge.commands.config").defaults_of
         ctx.default_map = {ctx.invoked_subcommand: defaults_of(ctx.command, ctx.invoked_subcommand)}
 
 

@@ -35,22 +35,18 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Results of ``benchmarks/laptop.py``: decoding speed of one sample, and greedy pass@1 on HumanEval."""
-
-    tokens_per_second: float
-    pass_at_1: float
-
-
-@dataclass(frozen=True)
 class NamedModel:
-    """A model that has a name; ``origin`` is that of one to pull."""
+    """A model that has a name; ``origin`` is that of one to pull.
+
+    Speed of one sample, and greedy pass@1 on HumanEval, are what ``benchmarks/laptop.py`` measured; None before.
+    """
 
     name: str
     parameters: str
     license: str
     origin: Origin | None = None
-    measured: Measured | None = None
+    tokens_per_second: float | None = None
+    pass_at_1: float | None = None
 
 
 NAMED: Sequence[NamedModel] = (
