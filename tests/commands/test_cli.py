@@ -264,4 +264,5 @@ def test_an_older_python_is_refused_in_one_sentence() -> None:
     code = "import sys; sys.version_info = (3, 10); import securecoderl_edge"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert re.fullmatch(r"sce needs Python 3\.11 or newer, and this is .*\n", done.stderr)
+    assert done.stderr.startswith("sce needs Python 3.11 or newer, and this is ")
+    assert done.stderr.count("\n") == 1
