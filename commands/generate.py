@@ -20,7 +20,9 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answers import answer_and_repair
 from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
+from securecoderl_edge.models.catalog import DEFAULT_PULL
 from securecoderl_edge.models.files import BUILT_IN
+from securecoderl_edge.models.stored import pulled
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
@@ -163,8 +165,11 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
 
 def _chosen(spec: ModelSpec) -> str:
     """The model in words, if the user named none."""
-    is_built_in = spec.source in BUILT_IN
-    return f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
+    if spec.source not in BUILT_IN:
+        return f", by {spec.label}"
+    too_large = f"{', '.join(pulled())} would not fit the free memory"
+    hint = too_large if pulled() else f"for a better one: sce models pull {DEFAULT_PULL}"
+    return f", by the built-in {spec.label}, a toy; {hint}"
 
 
 def _answer_all(

@@ -16,6 +16,7 @@ from securecoderl_edge.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
+MODEL_VARIABLE = "SCE_MODEL"
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -116,25 +117,29 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
 
 
 class ModelName(click.ParamType):  # type: ignore[type-arg]
-    """A model name for `resolve_model`; the shell completes packaged models, runs, files and folders."""
+    """A model name for `resolve_model`; the shell completes named models, aliases, runs, files and folders."""
 
     name = "MODEL"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from securecoderl_edge.models.files import PACKAGED
+        from securecoderl_edge.models.files import MODEL_NAMES
+        from securecoderl_edge.models.stored import aliases
         from securecoderl_edge.runs import RUNS
 
-        names = [*PACKAGED, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
+        names = [*MODEL_NAMES, *aliases(), *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
         items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*items, CompletionItem(incomplete, type="file")]
 
 
 model_option = click.option(
+    "-m",
     "--model",
     type=ModelName(),
     metavar="MODEL",
-    help="Model to use: smollm2-rl, smollm2, nano, nano-c, a run, a folder or a GGUF file (with a LoRA adapter: "
-    "BASE.gguf+LORA.gguf).  [default: the latest run's export, else its policy, else nano (or nano-c)]",
+    envvar=MODEL_VARIABLE,
+    help="Model to use: a name that sce models lists, a run, a folder or a GGUF file (with a LoRA adapter: "
+    f"BASE.gguf+LORA.gguf).  [default: {MODEL_VARIABLE}; else the latest run's export, or its policy; else the largest "
+    "pulled model that fits the memory; else nano (or nano-c)]",
 )
 
 
@@ -170,7 +175,8 @@ def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Calla
     shown = ",".join(field.default) if isinstance(field.default, tuple) else field.default
     if shown not in (None, "") and not keep_unset:
         text = f"{text}  [default: {shown}]"
-    return click.option(flag, field.name, type=kind, default=default, metavar=field.metadata["metavar"], help=text)
+    flags = [field.metadata["short"], flag] if field.metadata["short"] else [flag]
+    return click.option(*flags, field.name, type=kind, default=default, metavar=field.metadata["metavar"], help=text)
 
 
 def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import say, warn_of_level
 from securecoderl_edge.commands.options import model_option, options_from
@@ -53,7 +54,8 @@ def serve(
         raise UsageError("--sandbox off: a server runs programs for others and must isolate them. Leave it out")
     key = config.api_key()
     os.environ.pop(KEY_VARIABLE, None)  # child processes do not need it
-    spec = resolve_model(model) if model is not None or not config.reward else None
+    is_named = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
+    spec = resolve_model(model) if is_named or not config.reward else None
     warn_of_level(config.sandbox)
     if spec is not None:
         check_runtime([spec], config, say)

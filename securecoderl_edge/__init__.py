@@ -2,6 +2,9 @@
 
 import sys
 
+if sys.version_info < (3, 11):  # noqa: UP036  # a clone can be run without pip, which reads the same in pyproject.toml
+    sys.exit(f"sce needs Python 3.11 or newer, and this is {sys.version.split()[0]}. Make a new environment with it")
+
 # Data sets have longer integers than the 4,300 digits that Python reads by default; so many take a tenth of a second.
 MOST_DIGITS = 100_000
 if 0 < sys.get_int_max_str_digits() < MOST_DIGITS:

@@ -23,10 +23,12 @@ COMMANDS = {
     "bench": "Evaluate quality, speed and memory of models on problems.",
     "generate": "Generate a program for a prompt; test and scan it before printing it.",
     "serve": "Serve a model in OpenAI's format, with tested and scanned programs.",
+    "models": "List, pull and remove models that have a name.",
     "score": "Score programs: run their tests in the sandbox, and scan them.",
     "data": "Start, import, check, show, count and split problem files.",
     "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",
     "report": "Write a training run as one HTML page: results, curves, programs.",
+    "config": "Show or change your defaults of options.",
     "doctor": "Check this machine: CPU, sandbox, optional packages, llama.cpp, torch.",
     "completion": "Print a shell script that completes commands and model names.",
 }
@@ -80,7 +82,8 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     callback=_print_version,
     help="Show the version.",
 )
-def sce(debug: bool) -> None:  # `main` reads --debug before click does
+@click.pass_context
+def sce(ctx: click.Context, debug: bool) -> None:  # `main` reads --debug before click does
     """Train small code models with rewards from running their programs; export and evaluate them on a CPU.
 
     Run these in this order. They need no GPU and no network, and only generate needs an argument:
@@ -91,6 +94,12 @@ def sce(debug: bool) -> None:  # `main` reads --debug before click does
       sce bench       compare the model before and after training
       sce generate    generate a program, test it and scan it
     """
+    from securecoderl_edge.system.folders import config_file
+
+    # `sce config` mends a file that cannot be read.
+    if ctx.invoked_subcommand not in (None, "config") and config_file().is_file():
+        defaults_of = importlib.import_module("securecoderl_edge.commands.config").defaults_of
+        ctx.default_map = {ctx.invoked_subcommand: defaults_of(ctx.command, ctx.invoked_subcommand)}
 
 
 def main(args: list[str] | None = None) -> Any:

@@ -32,6 +32,7 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     metavar: str | None = None,
+    short: str | None = None,
 ) -> Any:
     """A dataclass field with the metadata of its flag; ``minimum`` and ``maximum`` are inclusive bounds."""
     metadata = {
@@ -40,6 +41,7 @@ def setting(
         "minimum": minimum,
         "maximum": maximum,
         "metavar": metavar,
+        "short": short,
     }
     return dataclasses.field(default=default, metadata=metadata)
 

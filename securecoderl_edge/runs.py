@@ -20,7 +20,7 @@ from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.models.files import PACKAGED
+from securecoderl_edge.models.files import MODEL_NAMES
 from securecoderl_edge.prompts.styles import OURS, STYLES
 from securecoderl_edge.system.files import read_json, write_atomically
 
@@ -191,10 +191,10 @@ class Run:
 def default_folder(recipe: str) -> Path:
     """The default folder of a run: in `RUNS`, with the name of its recipe or of the recipe's file.
 
-    It never has the name of a packaged model, which commands would take it for.
+    It never has the name of a model, which commands would take it for.
     """
-    name = Path(recipe).stem
-    return RUNS / (f"{name}-run" if name in PACKAGED else name)
+    name = Path(recipe).name.removesuffix(".toml")
+    return RUNS / (f"{name}-run" if name in MODEL_NAMES else name)
 
 
 def run_of(path: Path) -> Run | None:

@@ -33,11 +33,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.umask(0o022)
 os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
-for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "HF_TOKEN"):
+for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "HF_TOKEN", "SCE_MODEL"):
     os.environ.pop(name, None)
 
 # Temporary files of tests do not come and go in a folder that other tests watch, see sandbox/test_adversarial.
 os.environ["TMPDIR"] = str(own_temporary_folder())
+
+# Neither do the models and the defaults of who runs them count. matplotlib keeps its list of fonts.
+os.environ.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))
+for name in ("CACHE", "CONFIG"):
+    os.environ[f"XDG_{name}_HOME"] = str(own_temporary_folder() / f"xdg-{name.lower()}")
 
 # torch and llama.cpp both spin their threads, which on shared cores costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -166,7 +166,7 @@ def run_page(page: Path, slow_too: bool = False) -> tuple[int, list[str], list[s
         folder = Path(name)
         environment = {
             **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100",
-            "REPOSITORY": str(ROOT), "HOME": str(folder),
+            "REPOSITORY": str(ROOT), "HOME": str(folder), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "",
         }  # fmt: skip
         for block in read_blocks(page.read_text(encoding="utf-8")):
             place = f"{page.name}:{block.line}"

@@ -25,6 +25,8 @@ BASE = (
     ("--version",),
     ("doctor",),
     ("score", "double.py", "--input", "21", "--expect", "42"),
+    ("models",),
+    ("config",),
     ("data", "stats", "starter:eval"),
     ("data", "stats", "mbpp:train"),
     ("data", "split", "starter:eval", "--eval", "1"),

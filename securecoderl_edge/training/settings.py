@@ -209,8 +209,9 @@ class TrainSettings:
 
     model: str = setting(
         "nano",
-        "Base model: nano, nano-c, smollm2, a folder, a GGUF file, or a Hugging Face repo id.",
+        "Base model: a name that sce models lists, a folder, a GGUF file, or a Hugging Face repo id.",
         metavar="MODEL",
+        short="-m",
     )
     problems: str = setting(
         "starter:train", "Training problems: starter[:SPLIT], mbpp:clean or a JSONL file.", metavar="FILE"

@@ -258,3 +258,11 @@ def test_a_gpu_that_fails_ends_any_command_with_one_sentence(
     assert capsys.readouterr().err == (
         f"sce: the GPU failed ({words}). Run the same command again, or add --device cpu\n"
     )
+
+
+def test_an_older_python_is_refused_in_one_sentence() -> None:
+    code = "import sys; sys.version_info = (3, 10); import securecoderl_edge"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("sce needs Python 3.11 or newer, and this is ")
+    assert done.stderr.count("\n") == 1

@@ -82,7 +82,7 @@ def cut(share: float) -> Damage:
         (lambda path: path.write_bytes(b""), "not a GGUF file"),
         (lambda path: path.write_bytes(b"x" * 3000), "not a GGUF file"),
         (cut(0.001), "not a GGUF file, or damaged"),
-        (cut(0.5), "corrupted or incomplete"),
+        (cut(0.5), "the file is cut or damaged: download it again"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "corrupted or incomplete"),
         (overwrite(4, b"\x01\0\0\0"), "version 1 of the format"),
         (overwrite(4, b"\x63\0\0\0"), "version 99 of the format"),
@@ -102,8 +102,8 @@ def test_a_gguf_file_of_another_kind_is_a_sentence_with_the_reason(
 ) -> None:
     writer = gguf_export.gguf_package().GGUFWriter
     for name, method, value, words in (
-        ("arch", None, None, "unknown model architecture"),
-        ("pre", "add_tokenizer_pre", "of-the-future", "unknown pre-tokenizer type"),
+        ("arch", None, None, "this llama.cpp does not know zlama: take another file"),
+        ("pre", "add_tokenizer_pre", "of-the-future", "this llama.cpp does not know of-the-future"),
     ):
         with monkeypatch.context() as patched:
             if method:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections import Counter
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from securecoderl_edge.models.gguf.header import ROPE_DIVISORS, GgufHeader, Gguf
 from securecoderl_edge.models.gguf.layout import gguf_package, restored, tensor_names
 from securecoderl_edge.models.gguf.tokenizer_files import tokenizer_files_of
 from securecoderl_edge.system.files import read_json, remove_abandoned, sha256_of, temporary_beside
+from securecoderl_edge.system.folders import cache_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,7 +64,7 @@ def folder_of_gguf(path: Path) -> Path:
         MissingExtra: gguf or tokenizers is not installed.
     """
     status = path.stat()
-    target = _cache() / "gguf" / _known_sha256(path, status.st_size, status.st_mtime_ns, status.st_ino)
+    target = cache_folder() / "gguf" / _known_sha256(path, status.st_size, status.st_mtime_ns, status.st_ino)
     remove_abandoned(target)
     if _is_whole(target):
         return target
@@ -87,12 +87,6 @@ def gguf_source(folder: Path) -> dict[str, Any] | None:
     """The note of a folder that was made from a GGUF file: its name, ``sha256`` and number of tensors by type."""
     note = read_json(folder / "config.json").get(SOURCE_KEY)
     return note if isinstance(note, dict) and isinstance(note.get("tensor_types"), dict) else None
-
-
-def _cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The specification of these folders tells programs to ignore relative paths.
-    return (folder if folder.is_absolute() else Path.home() / ".cache") / "securecoderl-edge"
 
 
 @lru_cache

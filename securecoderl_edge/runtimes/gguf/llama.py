@@ -7,6 +7,7 @@ freed), so this module is for child processes: `worker` and the verification of 
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.gguf.cache import cache_size
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
+from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.text import NORMALIZER_KEY, normalize
 
 BATCH = 512
@@ -73,9 +75,7 @@ class LlamaModel:
         _errors.clear()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         if not self._model:
-            reason = _reason()
-            hint = "export it again, with --pre-tokenizer" if "pre-tokenizer" in reason else "export it again"
-            raise SceError(f"{path}: llama.cpp cannot load it ({reason}); {hint}")
+            raise SceError(f"{path}: llama.cpp cannot load it ({_reason()}); {_advice(path, _reason())}")
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
         self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
         self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
@@ -322,6 +322,18 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
         if left != right:
             return length
     return min(len(first), len(second))
+
+
+def _advice(path: Path, reason: str) -> str:
+    """What to do about a file that llama.cpp cannot load."""
+    is_ours = manifest_path(path).is_file()
+    if unknown := re.search(r"unknown (?:model architecture|pre-tokenizer type): '([^']*)'", reason):
+        if is_ours and "pre-tokenizer" in reason:
+            return "export it again, with --pre-tokenizer"
+        return f"this llama.cpp does not know {unknown[1]}: take another file, or a newer llama-cpp-python"
+    if re.search(r"unable to allocate|failed to allocate|out of memory", reason):
+        return "the memory does not suffice: take a smaller model, or end other programs"
+    return "export it again" if is_ours else "the file is cut or damaged: download it again"
 
 
 def _reason() -> str:

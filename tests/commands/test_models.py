@@ -1,0 +1,221 @@
+"""Models by name, and the user's defaults: where a name works, and which default wins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from cli_runs import run_sce
+from click.testing import CliRunner
+
+from securecoderl_edge.cli import sce
+from securecoderl_edge.commands.options import model_option, options_from
+from securecoderl_edge.config import read_toml
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.models.catalog import ORIGINS
+from securecoderl_edge.models.files import base_folder, gguf_file, lasting_name
+from securecoderl_edge.models.stored import stored_path
+from securecoderl_edge.runs import default_folder
+from securecoderl_edge.runtimes import spec as spec_module
+from securecoderl_edge.runtimes.spec import default_model, resolve_model
+from securecoderl_edge.system.folders import config_file
+from securecoderl_edge.training.settings import TrainSettings
+
+# A header without metadata and tensors.
+EMPTY = b"GGUF" + (3).to_bytes(4, "little") + bytes(16)
+
+
+@pytest.fixture(autouse=True)
+def _at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def pretend_pulled(*names: str) -> None:
+    for name in names:
+        stored_path(name).parent.mkdir(parents=True, exist_ok=True)
+        stored_path(name).write_bytes(EMPTY)
+
+
+def told(*words: str) -> str:
+    code, _, err = run_sce(*words)
+    assert code in (1, 2), err
+    return " ".join(err.split())
+
+
+def test_a_pulled_model_has_its_name_everywhere() -> None:
+    pretend_pulled("qwen-0.5b")
+    Path("qwen-0.5b").mkdir()
+    spec = resolve_model("qwen-0.5b")
+    assert (spec.label, spec.kind, spec.source) == ("qwen-0.5b", "gguf", str(stored_path("qwen-0.5b")))
+    assert gguf_file("qwen-0.5b") == stored_path("qwen-0.5b")
+    assert lasting_name("qwen-0.5b") == "qwen-0.5b"
+    assert default_folder("qwen-0.5b") == Path("runs/qwen-0.5b-run")
+
+
+def test_a_missing_model_is_an_error_with_the_command_and_nothing_is_fetched() -> None:
+    advice = "qwen-1.5b is not on this machine yet; get it with: sce models pull qwen-1.5b"
+    for call in (resolve_model, base_folder, gguf_file):
+        with pytest.raises(SceError, match=advice):
+            call("qwen-1.5b")
+    for words in (("generate", "x", "-m"), ("bench",), ("serve", "-m"), ("export",), ("models", "path")):
+        assert advice in told(*words, "qwen-1.5b")
+
+
+def test_the_default_is_the_largest_pulled_model_that_fits_then_the_built_in_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert default_model().label == "nano"
+    pretend_pulled("qwen-1.5b", "qwen-0.5b")
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 8 << 30)
+    assert [default_model(language).label for language in (None, "python", "c")] == ["qwen-1.5b"] * 3
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: ORIGINS["qwen-1.5b"].bytes)
+    assert default_model().label == "qwen-0.5b"
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 0)
+    assert [default_model(language).label for language in (None, "c")] == ["nano", "nano-c"]
+
+
+def test_generate_says_which_model_answered_if_none_was_named_and_how_to_get_a_better_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    toy = "by the built-in nano, a toy; "
+    words = ("generate", "--max-tokens", "1", "x")
+    assert toy + "for a better one: sce models pull qwen-0.5b" in run_sce(*words)[2]
+    pretend_pulled("qwen-0.5b")
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 0)
+    assert toy + "qwen-0.5b would not fit the free memory" in run_sce(*words)[2]
+
+
+def test_an_alias_is_a_name_of_a_file_that_stays() -> None:
+    Path("a.gguf").write_bytes(EMPTY)
+    assert run_sce("models", "alias", "mine", "a.gguf")[0] == 0
+    file = Path("a.gguf").resolve()
+    assert (resolve_model("mine").label, resolve_model("mine").source) == ("mine", str(file))
+    assert lasting_name("mine") == str(file)
+    assert run_sce("models", "path", "mine")[1] == f"{file}\n"
+    assert run_sce("models", "rm", "mine")[0] == 0
+    assert file.exists()
+    assert run_sce("models", "rm", "mine")[0] == 2
+
+
+def test_an_alias_of_a_file_that_went_away_says_so() -> None:
+    Path("a.gguf").write_bytes(EMPTY)
+    run_sce("models", "alias", "mine", "a.gguf")
+    Path("a.gguf").unlink()
+    assert "the file of the alias mine is missing" in told("generate", "-m", "mine", "x")
+    assert '"name": "mine"' in run_sce("models", "--json")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("alias", "nano", "a.gguf"), "nano is the name of a model already"),
+        (("alias", "../x", "a.gguf"), "cannot be an alias"),
+        (("alias", "x", "b.gguf"), "b.gguf: no such file"),
+        (("alias", "x", "text"), "not a GGUF file"),
+        (("path", "x"), "unknown model 'x'"),
+        (("pull", "nano"), "nano is not a model to pull. Choose from qwen-0.5b, qwen-1.5b"),
+    ],
+)
+def test_a_wrong_name_or_file_is_a_sentence(words: Sequence[str], message: str) -> None:
+    Path("a.gguf").write_bytes(EMPTY)
+    Path("text").write_text("text")
+    assert message in told("models", *words)
+
+
+def test_the_list_has_every_model_with_its_size_and_place() -> None:
+    pretend_pulled("qwen-0.5b")
+    rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
+    assert [*rows] == ["nano", "nano-c", "smollm2", "smollm2-rl", "qwen-0.5b", "qwen-1.5b"]
+    assert (rows["qwen-1.5b"]["bytes"], rows["qwen-1.5b"]["path"]) == (1_117_320_768, None)
+    assert rows["qwen-0.5b"]["path"] == str(stored_path("qwen-0.5b"))
+    shown = run_sce("models")[1].splitlines()
+    assert len(shown) == 1 + len(rows)
+    assert "not measured" in shown[-1]
+
+
+@sce.command("probe", hidden=True)
+@model_option
+@click.option("-n", type=int, default=1)
+def probe(model: str | None, n: int) -> None:
+    """A command that prints its options."""
+    click.echo(f"{model} {n}")
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ``sce probe``."""
+    found, listed = sce.get_command, sce.list_commands
+    monkeypatch.setattr(type(sce), "get_command", lambda self, c, name: probe if name == "probe" else found(c, name))
+    monkeypatch.setattr(type(sce), "list_commands", lambda self, c: [*listed(c), "probe"])
+
+
+@pytest.mark.usefixtures("probed")
+def test_a_flag_wins_over_the_environment_then_the_file_then_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_sce("probe")[1] == "None 1\n"
+    assert run_sce("config", "set", "probe.model", "filed")[0] == 0
+    assert run_sce("config", "set", "probe.n", "3")[0] == 0
+    assert run_sce("probe")[1] == "filed 3\n"
+    monkeypatch.setenv("SCE_MODEL", "set")
+    assert run_sce("probe")[1] == "set 3\n"
+    assert run_sce("probe", "-m", "given", "-n", "4")[1] == "given 4\n"
+    monkeypatch.setenv("SCE_MODEL", "")
+    assert run_sce("config", "unset", "probe.n")[0] == 0
+    assert run_sce("probe")[1] == "filed 1\n"
+
+
+def test_defaults_are_shown_set_and_removed() -> None:
+    assert run_sce("config")[1] == f"# {config_file()}\n# no defaults yet\n"
+    assert run_sce("config", "set", "generate.max-tokens", "64")[0] == 0
+    assert run_sce("config", "set", "serve.model", "nano")[0] == 0
+    assert read_toml(config_file()) == {"generate": {"max_tokens": 64}, "serve": {"model": "nano"}}
+    assert run_sce("config")[1].splitlines()[1:] == ["[generate]", "max_tokens = 64", "", "[serve]", 'model = "nano"']
+    assert run_sce("config", "unset", "generate.max-tokens")[0] == 0
+    assert read_toml(config_file()) == {"serve": {"model": "nano"}}
+    assert "generate.n is not set in" in told("config", "unset", "generate.n")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("generate.max-tokns", "5", "unknown key 'generate.max_tokns'. Did you mean generate.max_tokens"),
+        ("model", "nano", "Did you mean"),
+        ("genrate.n", "5", "Did you mean generate.n"),
+        ("generate.n", "0", "generate.n = 0"),
+        ("generate.device", "tpu", "generate.device = tpu"),
+        ("generate.test", "x", "unknown key"),
+        ("train.model", "nano", "sce train takes no defaults. Its settings belong into a recipe"),
+    ],
+)
+def test_a_wrong_key_or_value_is_a_sentence_and_is_not_written(key: str, value: str, message: str) -> None:
+    assert message in told("config", "set", key, value)
+    assert not config_file().exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[generate]\nm = 1", "unknown key 'generate.m'"), ("[x]\ny = 1", "unknown key 'x"), ("a", "not valid TOML")],
+)
+def test_a_wrong_file_is_a_sentence_that_names_it(text: str, message: str) -> None:
+    config_file().parent.mkdir(parents=True)
+    config_file().write_text(text)
+    shown = told("generate", "x")
+    assert message in shown
+    assert str(config_file()) in shown
+
+
+def test_training_has_the_short_flag_too_but_no_default_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    @options_from(TrainSettings, keep_unset=True)
+    def command(given: dict[str, Any]) -> None:
+        click.echo(str(given))
+
+    monkeypatch.setenv("SCE_MODEL", "nano")
+    assert CliRunner().invoke(command, []).output == "{}\n"
+    assert CliRunner().invoke(command, ["-m", "a"]).output == "{'model': 'a'}\n"
