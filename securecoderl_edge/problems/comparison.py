@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -70,7 +71,11 @@ def rule_from_record(value: Any) -> Rule:
         return Rule(value)
     if isinstance(value, dict) and set(value) == {"tolerance"}:
         tolerance = value["tolerance"]
-        if isinstance(tolerance, (int, float)) and not isinstance(tolerance, bool) and 0 <= tolerance < math.inf:
+        if (
+            isinstance(tolerance, (int, float))
+            and not isinstance(tolerance, bool)
+            and 0 <= tolerance <= sys.float_info.max
+        ):
             return Rule("numbers", float(tolerance))
     raise ValueError(
         f'"compare" must be {", ".join(map(repr, _RULES))} or {{"tolerance": NUMBER}}, found {value!r:.100}'
@@ -79,8 +84,11 @@ def rule_from_record(value: Any) -> Rule:
 
 def rule_of_source(source: str) -> Rule:
     """The rule of the data set that a problem's ``source`` names, if the problem names none."""
-    name = re.sub(r"[\W_]", "", source.lower())  # such as code-contests, code_contests and CodeContests
-    return next((Rule(rule) for part, rule in _RULE_OF_SOURCE.items() if part in name), EXACT)
+    for part in reversed(source.lower().split("/")):
+        name = re.sub(r"[\W_]", "", part)  # such as code-contests, code_contests and CodeContests
+        if rule := next((rule for start, rule in _RULE_OF_SOURCE.items() if name.startswith(start)), None):
+            return Rule(rule)
+    return EXACT
 
 
 def same_output(printed: str, expected: str, rule: Rule = EXACT) -> bool:
@@ -119,20 +127,21 @@ def _numbers(rule: Rule, one: str, other: str) -> bool:
 
 
 def _code_contests(_: Rule, one: str, other: str) -> bool:
-    return _is_near(one.lower(), other.lower(), relative=1e-5, absolute=1e-5)
+    return _is_near(one.lower(), other.lower(), relative=0, absolute=math.nextafter(1e-5, 0))
 
 
 def _apps(_: Rule, one: str, other: str) -> bool:
-    return one == other or _words(partial(_is_near, relative=1e-5, absolute=1e-8), one, other)
+    words, others = one.split(), other.split()
+    is_near = partial(_is_near, relative=1e-5, absolute=1e-8)
+    return words == others or (all(map(_is_number, others)) and _agree(is_near, words, others))
 
 
 def _livecodebench(_: Rule, one: str, other: str) -> bool:
-    return one == other or _words(_same_value, one, other)
+    return one == other or _agree(_same_decimal, one.split(), other.split())
 
 
-def _words(agree: Callable[[str, str], bool], one: str, other: str) -> bool:
-    words, others = one.split(), other.split()
-    return len(words) == len(others) and all(map(agree, words, others))
+def _agree(same: Callable[[str, str], bool], words: list[str], others: list[str]) -> bool:
+    return len(words) == len(others) and all(map(same, words, others))
 
 
 def _stripped_lines(text: str) -> list[str]:
@@ -157,9 +166,8 @@ def _is_near(printed: str, expected: str, relative: float, absolute: float) -> b
     return abs(one - other) <= max(absolute, relative * abs(other))
 
 
-def _same_value(one: str, other: str) -> bool:
-    if not _is_number(one) or not _is_number(other):
-        return one == other
+def _same_decimal(one: str, other: str) -> bool:
+    """Whether both are decimals for Python, and equal."""
     try:
         return Decimal(one) == Decimal(other)
     except InvalidOperation:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.sandbox.inside.script import OWN_ASSERTION_STATUS
+from securecoderl_edge.sandbox.inside.script import OWN_ERROR_STATUS
 from securecoderl_edge.sandbox.inside.testprocess import literal
 from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, ProgramRun, SandboxJob
 from securecoderl_edge.sandbox.levels import Level, choose_level, describe_levels
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.sandbox.pool import SandboxPool
 
 __all__ = [
-    "OWN_ASSERTION_STATUS",
+    "OWN_ERROR_STATUS",
     "Execution",
     "FunctionCall",
     "Level",

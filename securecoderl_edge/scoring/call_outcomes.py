@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
 from securecoderl_edge.problems.assertions import Assertion, holds
-from securecoderl_edge.sandbox import OWN_ASSERTION_STATUS, Execution, FunctionCall, literal
-from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
+from securecoderl_edge.sandbox import Execution, FunctionCall, literal
+from securecoderl_edge.scoring.reward import Outcome, has_own_error, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
 _LONGEST_FACTOR = 8
 _LONGEST_EXTRA = 4096
-_LONGEST_SEARCHED = 1 << 17
+_LONGEST_SEARCHED = 1 << 20
 
 
 def call_of(assertion: Assertion) -> FunctionCall:
@@ -35,7 +36,7 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
     if is_raised and not execution.stopped_by:
         return Outcome("pass", True, True)
     failure = outcome_of_failure(execution)
-    if failure is not None and not fails_own_assertion(execution):
+    if failure is not None and not has_own_error(execution):
         return failure
     if execution.value is None:
         # Exit status 0 without a value: the program exited before the call.
@@ -46,18 +47,13 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
     return Outcome("silent" if silent else "wrong", not silent, False)
 
 
-def fails_own_assertion(execution: Execution) -> bool:
-    """Whether the program ended with an AssertionError of its own before the call."""
-    return execution.returncode == OWN_ASSERTION_STATUS and not execution.stopped_by
+def less_own_errors(outcomes: Sequence[Outcome], executions: Sequence[Execution]) -> list[Outcome]:
+    """The outcomes of a program whose own statements may fail: then it does not pass the last test, if it passes all.
 
-
-def less_own_assertions(outcomes: Sequence[Outcome], executions: Sequence[Execution]) -> list[Outcome]:
-    """The outcomes of a program whose own assertions may fail: then one that passes all tests crashes in the last.
-
-    It keeps what its function is worth, so that it gains nothing by leaving a check out, but Python would refuse it.
+    It keeps what its function is worth, so that it gains nothing by leaving them out, but Python would refuse it.
     """
-    if all(each.verdict == "pass" for each in outcomes) and any(map(fails_own_assertion, executions)):
-        return [*outcomes[:-1], Outcome("crash", True, False)]
+    if all(each.verdict == "pass" for each in outcomes) and any(map(has_own_error, executions)):
+        return [*outcomes[:-1], Outcome("own_error", True, False)]
     return list(outcomes)
 
 
@@ -67,7 +63,7 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
     try:
         most = _LONGEST_EXTRA + _LONGEST_FACTOR * len(literal(assertion.expected))
         if len(text) > (_LONGEST_SEARCHED if assertion.comparison == "contains" else most):
-            return assertion.comparison == "equal" and assertion.negated  # so long a text is another value
+            return assertion.comparison in ("equal", "among") and assertion.negated  # so long a text is another value
         return holds(_value(text), assertion)
     except UNREADABLE:
         return False  # not a literal, so not equal to one
@@ -90,6 +86,9 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "dict_keys": lambda keys: dict.fromkeys(keys).keys(),
     "dict_items": lambda pairs: dict(pairs).items(),
     "items": _Items,
+    "frozenset": frozenset,
+    "nan": lambda: math.nan,
+    "other": lambda *_: object(),
 }
 _NAMED = re.compile(rf"\b(?:{'|'.join(_KINDS)})\(")
 
@@ -112,6 +111,8 @@ def _value_of(node: ast.expr) -> Any:
             return list(map(_value_of, node.elts))
         case ast.Tuple():
             return tuple(map(_value_of, node.elts))
+        case ast.Set():
+            return set(map(_value_of, node.elts))
         case ast.Dict():
             return dict(zip(map(_value_of, filter(None, node.keys)), map(_value_of, node.values), strict=True))
     return ast.literal_eval(node)

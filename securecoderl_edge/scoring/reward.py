@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from securecoderl_edge.config import setting
 from securecoderl_edge.problems.comparison import EXACT, Rule, same_output
 from securecoderl_edge.problems.problem import contains
+from securecoderl_edge.sandbox import OWN_ERROR_STATUS
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
 
-Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory", "over_budget"]
+Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory", "over_budget", "own_error"]
 CreditRule = Literal["any", "all", "fraction", "published"]
 CREDIT_RULES = ("any", "all", "fraction", "published")
 SecurityRule = Literal["both", "tests", "bandit"]
@@ -27,7 +28,9 @@ SECURITY_RULES = ("both", "tests", "bandit")
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
 PRINTING = 0.6  # R_func of a program that runs and prints
 PASSED_SHARE = 0.4  # part of R_func for the fraction of passed tests
-CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent", "over_budget"))
+# ``own_error``: the function is right, but statements beside it fail, such as tests that the model appended. It is not
+# credited as a passed test, and to leave the statements out does not pay before all tests pass.
+CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent", "over_budget", "own_error"))
 STAGE_NAMES = ("does not parse", "parses", "runs clean", "prints", "passes all tests")
 
 _LIMIT_VERDICTS: dict[str, Verdict] = {
@@ -93,6 +96,11 @@ def outcome_of_failure(execution: Execution) -> Outcome | None:
     if execution.stopped_by:
         return Outcome(_LIMIT_VERDICTS[execution.stopped_by], False, False)
     return Outcome("crash", False, False) if execution.returncode != 0 else None
+
+
+def has_own_error(execution: Execution) -> bool:
+    """Whether statements of the program itself failed before it was called."""
+    return execution.returncode == OWN_ERROR_STATUS and not execution.stopped_by
 
 
 def prints(stdout: str) -> bool:

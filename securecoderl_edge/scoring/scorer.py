@@ -23,7 +23,7 @@ from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
-from securecoderl_edge.scoring.call_outcomes import call_of, judge, less_own_assertions
+from securecoderl_edge.scoring.call_outcomes import call_of, judge, less_own_errors
 from securecoderl_edge.scoring.on_target import on_target
 from securecoderl_edge.scoring.reward import (
     CREDIT_RULES,
@@ -252,7 +252,7 @@ class Scorer:
             run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
             count = problem.test_count
-            outcomes[:count] = less_own_assertions(outcomes[:count], run.executions)
+            outcomes[:count] = less_own_errors(outcomes[:count], run.executions)
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
 
     def _checked(self, problem: Problem, executions: Sequence[Execution]) -> list[Outcome]:

@@ -28,14 +28,18 @@ PAIRS: list[tuple[str, str, str]] = [
     ("0.33", "0.333333", ""),
     ("1.0", "1", "numbers apps code_contests livecodebench"),
     ("1e3", "1000", "numbers apps code_contests livecodebench"),
-    ("100000.5", "100000", "numbers apps code_contests"),
+    ("100000.5", "100000", "numbers apps"),
+    ("0.00002", "0.00001", "numbers"),
+    ("a 1.0", "a 1", "numbers code_contests"),
+    ("a  b", "a b", "tokens numbers apps code_contests"),
+    ("Infinity", "inf", "livecodebench"),
     ("100002.0", "100000", ""),
     ("YES", "Yes", "tokens numbers code_contests"),
     ("Alice", "alice", "code_contests"),
     ("nan", "nan", "exact tokens numbers apps code_contests livecodebench"),
     ("inf", "1e400", ""),
-    ("1_0", "10", ""),
-    ("٣", "3", ""),
+    ("1_0", "10", "livecodebench"),  # a decimal for Python
+    ("٣", "3", "livecodebench"),
     ("1 2", "1 2 3", ""),
     ("1 2 3", "1 2", ""),
     ("", "5", ""),
@@ -64,7 +68,9 @@ def test_an_output_agrees_with_itself(text: str, rule: str) -> None:
     ("source", "rule"),
     [("apps", "apps"), ("APPS+", "apps"), ("code_contests", "code_contests"), ("open-r1/codeforces", "code_contests"),
      ("code-contests", "code_contests"), ("deepmind/CodeContests", "code_contests"),
-     ("live_code_bench", "livecodebench"), ("livecodebench", "livecodebench"), ("", "exact"), ("mine", "exact")],
+     ("live_code_bench", "livecodebench"), ("livecodebench", "livecodebench"), ("", "exact"), ("mine", "exact"),
+     ("mobile apps", "exact"),
+     ("open-r1", "apps"), ("codeparrot/apps", "apps"), ("apps/introductory", "apps")],
 )  # fmt: skip
 def test_the_source_of_a_problem_names_its_rule(source: str, rule: str) -> None:
     assert rule_of_source(source).name == rule

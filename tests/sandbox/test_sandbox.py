@@ -197,7 +197,8 @@ def test_a_call_gives_its_value_as_a_literal(sandbox: SandboxPool) -> None:
         "Counter('aab')": "{'a': 2, 'b': 1}",
         "P(1, (2,))": "(1, (2,))",
         "[float('inf'), True, None, b'x', set()]": "[1e999, True, None, b'x', set()]",
-        "object": "<<class 'object'>>",
+        "object": """other("<class 'object'>")""",
+        "[{frozenset([1])}, {frozenset(): 0}, float('nan')]": "[{frozenset({1})}, {frozenset(set()): 0}, nan()]",
     }
     run = sandbox.run(program, calls=[FunctionCall(expression) for expression in expressions])
     assert [execution.value for execution in run.executions] == list(expressions.values())

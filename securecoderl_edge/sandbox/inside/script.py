@@ -31,8 +31,8 @@ from typing import Any
 FILE_NAME = "solution.py"
 # Exit statuses by which a process reports the reason of its end; only a label for readers depends on them.
 MEMORY_STATUS, THREADS_STATUS = 199, 198
-# Of a call: the program ended with an AssertionError of its own, and the call came after that.
-OWN_ASSERTION_STATUS = 197
+# Of a call: the program itself ended with an error, and the call came after that.
+OWN_ERROR_STATUS = 197
 UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at exit
 
 # A program in which an object does something when it goes has one of these words: destructors, files and the
@@ -106,8 +106,8 @@ class Script:
     def run(self, prelude: CodeType | None = None, then: Callable[[ModuleType], None] | None = None) -> int:
         """Run the program in its module, after ``prelude`` and before ``then``, to its end; the exit status.
 
-        With ``then`` the program is a library, for which leaving is a failure. If it ends with an assertion of its own,
-        as models append them, ``then`` still follows: removing such a test must not pay.
+        With ``then`` the program is a library. If it ends with an error or leaves, as tests and examples do that models
+        append, ``then`` still follows: removing them must not pay.
         """
         ended = 0
         try:
@@ -115,11 +115,11 @@ class Script:
                 exec(prelude, self._module.__dict__)
             try:
                 exec(self._code, self._module.__dict__)
-            except AssertionError as error:
-                if then is None:
+            except (Exception, SystemExit) as error:
+                if then is None or _is_limit(error):
                     raise
                 self._show(error)
-                ended = OWN_ASSERTION_STATUS
+                ended = OWN_ERROR_STATUS
             if then is not None:
                 then(self._module)
             status = ended
@@ -134,7 +134,7 @@ class Script:
             _flush_quietly()
             status = ended or self._unhandled(error)
             # A program can run out of room for threads between two looks of the supervisor.
-            if type(error) is RuntimeError and error.args == (_NO_THREAD,):
+            if _is_limit(error):
                 status = THREADS_STATUS
         return self._finish(status) if self._ends_late or not _has_ended() else status
 
@@ -208,6 +208,11 @@ class Script:
             traceback.print_exception(type(error), error.with_traceback(trace), trace, limit=-6)
         except BaseException:
             os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
+
+
+def _is_limit(error: BaseException) -> bool:
+    """Whether it tells of too little memory, or of no room for threads."""
+    return isinstance(error, MemoryError) or (type(error) is RuntimeError and error.args == (_NO_THREAD,))
 
 
 def _has_ended() -> bool:

@@ -192,44 +192,55 @@ def literal(value: object) -> str:
 
     Numbers of other types are written as the int or float that they equal, and wrappers of a list or dict as that.
     What is compared by other rules has a name before its items: ``range``, ``bytearray``, ``dict_keys``,
-    ``dict_items``, and ``items`` for what can only be searched. Anything else gives text that is no literal.
+    ``dict_items``, ``frozenset``, ``nan``, and ``items`` for what can only be searched. Anything else is ``other``, which equals nothing.
     """
+    try:
+        return _literal(value)
+    except RecursionError:
+        return "other('nested too deeply')"
+
+
+def _literal(value: object) -> str:
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, int):
         # Long integers in hexadecimal: reading long decimals back takes quadratic time and is limited.
         return hex(value) if value.bit_length() > LONGEST_DECIMAL_BITS else int.__repr__(value)
     if isinstance(value, float):
-        return "-1e999" if value == -math.inf else "1e999" if value == math.inf else float.__repr__(value)
+        if not math.isfinite(value):
+            return "nan()" if math.isnan(value) else "1e999" if value > 0 else "-1e999"
+        return float.__repr__(value)
     for kind in (str, bytes, complex):
         if isinstance(value, kind):
             return kind.__repr__(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
+        return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, tuple):
-        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
-    if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(map(literal, value))}}}" if value else "set()"
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, frozenset):
+        return f"frozenset({_literal(set(value))})"
+    if isinstance(value, set):
+        return f"{{{', '.join(map(_literal, value))}}}" if value else "set()"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{_literal(key)}: {_literal(item)}' for key, item in value.items())}}}"
     if isinstance(value, numbers.Number):
         plain = _plain(value)
         if plain is not None:
-            return literal(plain)
+            return _literal(plain)
     if isinstance(value, range):
         return repr(value)
     if isinstance(value, (bytearray, memoryview)):
         return f"bytearray({bytes(value)!r})"
     if isinstance(value, (UserList, UserString)):
-        return literal(value.data)
+        return _literal(value.data)
     if isinstance(value, (UserDict, ChainMap, MappingProxyType)):
-        return literal(dict(value))
+        return _literal(dict(value))
     for name, view in (("dict_keys", _KEYS), ("dict_items", _ITEMS)):
         if isinstance(value, view):
-            return f"{name}({literal(list(value))})"
+            return f"{name}({_literal(list(value))})"
     if isinstance(value, Iterable):
-        return f"items({literal(list(islice(iter(value), MOST_ITEMS)))})"
-    return f"<{value!r}>"
+        return f"items({_literal(list(islice(iter(value), MOST_ITEMS)))})"
+    return f"other({repr(value)!r})"
 
 
 def _plain(number: Any) -> float | int | None:

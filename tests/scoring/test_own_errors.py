@@ -1,4 +1,4 @@
-"""Tests that a program brings along: to leave them out must not pay."""
+"""Tests and examples that a program brings along: to leave them out must not pay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.reward import CLEAN_VERDICTS, CREDIT_RULES
 from securecoderl_edge.scoring.scorer import Scorer
 
 HALF = Problem(
@@ -31,6 +32,15 @@ OWN = {
     "with a message": "assert half(2) == 5, 'no'\n",
     "in a function": "def test():\n    assert half(2) == 5\ntest()\n",
     "of a kind of its own": "class Failed(AssertionError): pass\nraise Failed\n",
+    "with a type error": "assert half('a') == 2\n",
+    "of another name": "assert helf(2) == 1\n",
+    "with a broken message": "assert half(2) == 5, 1 / 0\n",
+    "of unittest": "import unittest\nclass T(unittest.TestCase):\n"
+    "    def test(self):\n        self.assertEqual(half(2), 5)\n"
+    "unittest.main(module=__name__, argv=['x'])\n",
+    "an example": "print(half('a'))\n",
+    "a question": "print(half(int(input())))\n",
+    "leaving": "exit()\n",
 }
 
 
@@ -52,15 +62,27 @@ def test_a_program_that_fails_earns_the_same_with_and_without_them(scorer: Score
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN)
 def test_a_program_that_python_refuses_does_not_pass(scorer: Scorer, own: str) -> None:
     score = scorer.score(HALF, RIGHT + own)
-    assert score.verdicts == ("pass", "pass", "pass", "crash")
-    assert not score.passes_all_tests
+    assert score.verdicts == ("pass", "pass", "pass", "own_error")
+    assert (score.passes_all_tests, score.stage) == (False, 3)
     raising = replace(HALF, assertions=HALF.assertions[3:])
     assert not scorer.score(raising, RIGHT + own).passes_all_tests
 
 
-def test_other_ends_of_a_program_are_crashes_as_before(scorer: Scorer) -> None:
-    for end in ("raise ValueError", "raise SystemExit(1)", "exit()", "1 / 0", "import os; os._exit(197)"):
-        assert set(scorer.score(HALF, f"{RIGHT}{end}\n").verdicts) == {"crash"}, end
+@pytest.mark.parametrize("rule", CREDIT_RULES)
+@pytest.mark.parametrize("tests", [1, 3])
+def test_a_right_function_is_worth_at_least_a_wrong_one(tests: int, rule: str) -> None:
+    problem = replace(HALF, assertions=HALF.assertions[:tests])
+    with Scorer(workers=1, limits=Limits(cpu_seconds=0.5, wall_seconds=5.0), credit_rule=rule) as strict:
+        right, with_own, wrong = (
+            strict.score(problem, program).reward
+            for program in (RIGHT, RIGHT + OWN["an assertion"], "def half(n):\n    return 'x'\n" + OWN["an assertion"])
+        )
+    assert right > with_own >= wrong
+
+
+@pytest.mark.parametrize("end", ["import os; os._exit(197)", "while True: pass", "x = [0] * 10**10"])
+def test_a_program_that_is_ended_is_not_called(scorer: Scorer, end: str) -> None:
+    assert not set(scorer.score(HALF, f"{RIGHT}{end}\n").verdicts) & CLEAN_VERDICTS
 
 
 def test_a_definition_behind_the_assertion_is_missing(scorer: Scorer) -> None:
