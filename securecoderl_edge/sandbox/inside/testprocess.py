@@ -192,7 +192,8 @@ def literal(value: object) -> str:
 
     Numbers of other types are written as the int or float that they equal, and wrappers of a list or dict as that.
     What is compared by other rules has a name before its items: ``range``, ``bytearray``, ``dict_keys``,
-    ``dict_items``, ``frozenset``, ``nan``, and ``items`` for what can only be searched. Anything else is ``other``, which equals nothing.
+    ``dict_items``, ``frozenset``, ``nan``, and ``items`` for what can only be searched. Anything else is ``other``,
+    which equals nothing.
     """
     try:
         return _literal(value)
