@@ -5,8 +5,8 @@
 | ``exact`` | their lines do, white space at the ends of lines and empty lines at the end aside |
 | ``tokens`` | their words do, however they are spread over lines; yes and no in any case |
 | ``numbers``, ``{"tolerance": T}`` | as ``tokens``, and numbers agree within 1e-5, or T, absolute or relative |
-| ``apps`` | their lines do, white space and empty lines aside; in lines of numbers, these within 1e-5 of the expected one |
-| ``code_contests`` | their words do in any case, numbers within 1e-5 (absolute) (``ValuesMatch`` of its tester) |
+| ``apps`` | their lines do, white space and empty lines aside; those of a line of numbers within 1e-5 |
+| ``code_contests`` | their words do in any case, numbers within 1e-5 absolute (``ValuesMatch`` of its tester) |
 | ``livecodebench`` | their lines do, white space at both ends aside; lines of decimals by value |
 
 Two integers agree only if they are equal, also where a grader compares them as floats (APPS).
