@@ -113,7 +113,7 @@ def _inputs(record: dict[str, Any], number: str, is_mbpp: bool) -> tuple[list[li
         return [], inputs, _tolerance(tree)
     parts = []
     for name in ("base_input", "plus_input"):
-        found = record[name]
+        found = record[name] or []  # MBPP+ 793 has an empty object
         if not isinstance(found, list) or not all(isinstance(arguments, list) for arguments in found):
             raise ProblemError(f'"{name}" must be a list of lists of arguments')
         parts.append(with_python_types(number, found) if is_mbpp else found)
