@@ -34,7 +34,7 @@ def main() -> None:
     tasks, results = get_human_eval_plus(), []
     for path in options.rows:
         rows = {_task(row): row for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
-        ours = {task: (row["verdicts"][0] == "pass", row["passed"] == row["total"]) for task, row in rows.items()}
+        ours = {task: (row["verdicts"][:1] == ["pass"], row["passed"] == row["total"]) for task, row in rows.items()}
         texts = {
             "as_extracted": {task: f"from typing import *\n{row['program']}" for task, row in rows.items()},
             "sanitized": {
