@@ -58,6 +58,13 @@ def find_blocks(text: str, language: str) -> list[Block]:
     return found
 
 
+def begins_block(line: str) -> bool:
+    """Whether a line opens a block, alone, as an item of a list or behind words."""
+    before, backticks, _ = line.partition("```")
+    is_behind = backticks and before.endswith((" ", ":")) and not _SIGNS_OF_CODE.search(before)
+    return _OPENING.match(line) is not None or bool(is_behind and not before[0].isspace())
+
+
 def _next(text: str, start: int, language: str) -> Block | None:
     for line in source_lines(text, start, language):
         fence = _OPENING.match(text, line.start)

@@ -7,9 +7,9 @@
 
 The best block is whole and has what the problem needs, the function or a program that reads and prints; then a labelled
 one beats a bare one, and of equal ones the last counts, since models correct themselves (as LiveCodeBench has it). A
-body continues the given code. Where the prompt has the beginning of a block, that block is the answer. A program is
-never repaired: one that breaks off in the middle of a statement stays so and does not parse, since a repair would
-overrate the model.
+body continues the given code. Where the prompt has the beginning of a block or of a file, an answer that begins with code
+continues it. A program is never repaired: one that breaks off in the middle of a statement stays so and does not parse,
+since a repair would overrate the model.
 
 Nothing here compiles the text, because untrusted text can crash a parser. The text is scanned line by line, in time
 proportional to its length.
@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.blocks import Block, find_blocks
+from securecoderl_edge.prompts.blocks import Block, begins_block, find_blocks
 from securecoderl_edge.prompts.chat import Untemplated
 from securecoderl_edge.prompts.source_lines import (
     end_of_preamble,
     first_line,
+    first_statement,
     has_code,
     is_prose,
     is_set_off,
@@ -192,7 +193,7 @@ def _answer_in(completion: str, facts: PromptFacts) -> str:
     text = text[found.end() :] if (found := _ROLE.match(text)) else text
     text = without_thought(text, facts.is_thinking)
     text = text[: _end_of_turn(text, facts.language)]
-    if facts.prefill:
+    if facts.prefill and not _begins_in_words(text, facts.language):
         text = facts.prefill + text
         return text[: find_blocks(text, facts.language)[0].end]
     text = _tagged(text, facts.language)
@@ -386,10 +387,16 @@ def _is_continued(answer: str, facts: PromptFacts) -> bool:
 
     Models that were trained to chat write the whole program.
     """
-    if facts.style != "code" or answer.lstrip().startswith(("```", "~~~")):
+    if facts.style != "code" or _begins_in_words(answer, facts.language):
         return False
-    first = first_line(answer)
+    first = first_statement(answer, facts.language)
     return not (facts.given_code and first and not first[0].isspace())
+
+
+def _begins_in_words(answer: str, language: str) -> bool:
+    """Whether prose, a fence or a tag is before any code: models that were trained to chat do not continue a text."""
+    first = first_statement(answer, language)
+    return is_prose(first, language) or begins_block(first) or _TAG.match(first) is not None
 
 
 def _end_of_continuation(answer: str, facts: PromptFacts) -> int | None:

@@ -92,10 +92,16 @@ def first_line(text: str) -> str:
     return next((line for line in text.split("\n") if line.strip()), "")
 
 
+def first_statement(text: str, language: str) -> str:
+    """The first line that is neither blank nor a comment; empty without one."""
+    comment = LANGUAGES[language].comment
+    lines = text.split("\n")
+    return next((line for line in lines if line.strip() and not line.lstrip().startswith(comment)), "")
+
+
 def has_code(program: str, language: str) -> bool:
     """Whether there is a line that is neither blank nor a comment."""
-    comment = LANGUAGES[language].comment
-    return any(line.strip() and not line.lstrip().startswith(comment) for line in program.split("\n"))
+    return bool(first_statement(program, language))
 
 
 def looks_complete(program: str, language: str) -> bool:

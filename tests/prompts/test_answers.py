@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.prompts.chat import Untemplated
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
-from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.prompts.styles import CHAT_STYLES, PromptFormat
 
 ADD = "def add(a, b):\n    return a + b\n"
 CALL = Problem("add", "Add two numbers.", kind="call", entry_point="add", assertions=("assert add(1, 2) == 3",))
@@ -160,18 +161,33 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "given code repeated": (GIVEN, GIVEN_COMPLETED, GIVEN_COMPLETED),
     "statement repeated on a line of code": (replace(STDIN, statement="n"), DOUBLE, DOUBLE),
     "statement repeated": (STDIN, f"Double a number.\n\n{DOUBLE}", f"\n{DOUBLE}"),
+    # where the prompt began a file or a block
+    "sentence and a fence": (CALL, f"Here is the code:\n{fenced(ADD)}It adds.\n", ADD),
+    "a fence behind a comment": (CALL, f"# Solution\n{fenced(ADD)}", ADD),
+    "a sentence before a program": (STDIN, f"The program doubles a number.\n\n{DOUBLE}", DOUBLE),
+    "tags behind a sentence": (CALL, f"Here is the code:\n<answer>\n{fenced(ADD)}</answer>\n", ADD),
+    "list before a fence": (CALL, f"1. Read both.\n2. Add them.\n{fenced(ADD)}", ADD),
     # none of these
     "no code": (CALL, "I cannot do that.", "I cannot do that."),
     "a program as it is": (STDIN, DOUBLE, DOUBLE),
 }  # fmt: skip
 
 
+# What ends another way where the prompt began a file or a block.
+OTHERWISE = {
+    "code": {"only an end behind the last line"},
+    "prefilled": {"program outside, output in a block", "MBPP's last tag"},
+}
+
+
 @pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("style", ["stdin", "paper"])
+@pytest.mark.parametrize("style", ["stdin", "paper", "chat", "code", "prefilled"])
 def test_the_program_of_an_answer_is_found(name: str, style: str) -> None:
     problem, completion, program = ANSWERS[name]
-    found = extract_program(completion, PromptFacts.of(problem, PromptFormat(style)))
-    assert found.replace("\r", "").strip("\n") == program.strip("\n")
+    chat = Untemplated("") if style in CHAT_STYLES else None
+    found = extract_program(completion, PromptFacts.of(problem, PromptFormat(style, chat)))
+    is_found = found.replace("\r", "").strip("\n") == program.strip("\n")
+    assert is_found != (name in OTHERWISE.get(style, ())), found
 
 
 def test_the_programs_of_the_table_are_programs() -> None:

@@ -77,9 +77,16 @@ def test_the_end_is_seen_with_the_line_that_is_no_longer_part_of_it(
         "### Problem\nDouble a number.\n",
         "def f():\n    return 1\n\nprint(f())\n",
         "print(1)\n```\n",
+        "We read it:\n\n```python\n",
         "Here is the program:\n\nIt doubles the number.\n",
         "",
     ],
 )
 def test_a_program_that_may_go_on_is_not_over(text: str) -> None:
     assert not is_over(text, PromptFacts.of(STDIN, OURS))
+
+
+@pytest.mark.parametrize("format", [CODE, PREFILLED])
+@pytest.mark.parametrize("start", ["We read it and double it.\n\n", "<answer>\n", "```python\n", "1. Read the number.\n"])
+def test_words_before_a_program_do_not_end_it(format: PromptFormat, start: str) -> None:
+    assert not is_over(f"{start}```python\nprint(1)\n```\n", PromptFacts.of(STDIN, format))
