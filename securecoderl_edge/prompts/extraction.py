@@ -7,7 +7,7 @@
 
 The best block is whole and has what the problem needs, the function or a program that reads and prints; then a labelled
 one beats a bare one, and of equal ones the last counts, since models correct themselves (as LiveCodeBench has it). A
-body continues the given code. Where the prompt has the beginning of a block or of a file, an answer that begins with code
+body continues the given code. Where the prompt has the beginning of a block or a file, an answer that begins with code
 continues it. A program is never repaired: one that breaks off in the middle of a statement stays so and does not parse,
 since a repair would overrate the model.
 
@@ -21,10 +21,11 @@ import re
 import textwrap
 from dataclasses import dataclass, replace
 
-from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.blocks import Block, begins_block, find_blocks
 from securecoderl_edge.prompts.chat import Untemplated
+from securecoderl_edge.prompts.helpers import has_needed, with_helpers
 from securecoderl_edge.prompts.source_lines import (
     end_of_preamble,
     first_line,
@@ -72,17 +73,13 @@ _CLOSING_TAG = re.compile(rf"^(?:{'|'.join(map(re.escape, _TAGS.values()))})|(?:
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
+_DEFINITION = re.compile(r"^(?:(?:async )?def|class) (\w+)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
 _NEXT_BLOCK = re.compile(r"```")  # in C, where neither indentation nor text between quotes tells more
 
 _OPEN_STUB = re.compile(r"(?:from |import |@|(?:async )?def |class )")
-_READS = re.compile(r"\b(?:input\s*\(|stdin|open\s*\(\s*0|fileinput|read\s*\(|scanf|getchar|fgets|getline|fread)")
-_PRINTS = re.compile(r"\b(?:print|write|writelines|printf|puts|putchar|fputs|fwrite)\b")
-_HELPER = re.compile(
-    r"(?:from\s|import\s|@|(?:async\s+)?def\s|class\s|#|[A-Za-z_]\w*(?:\s*:[^=]+)?\s*=(?!=)|\"\"\"|''')"
-)
-_BINDS = re.compile(r"(?:(?:async\s+)?def|class)\s+(\w+)|([A-Za-z_]\w*)\s*(?::[^=]+)?=(?!=)")
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
     answer = _answer_in(lines, facts)
     if not answer.strip():
         return False  # nothing yet, or a thought that goes on
-    has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts) is not None
+    has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts)[1]
     # An answer is cut if it does not change with more text, even when that closes a string or a block that may be open.
     ends = (f"{lines}{quotes}\n{'~' * 99}\n{'`' * 99}\nprint(input())\n" for quotes in ("", '"""', "'''"))
     is_cut = has_end or all(_answer_in(more, facts) == answer for more in ends)
@@ -278,7 +275,7 @@ class _Candidate:
     Attributes:
         program: its text.
         rank: 3 for a labelled block of the language, 2 for a bare one, 1 for text outside of blocks, 0 for another.
-        level: 2 if it has what the problem needs, 1 for a program that prints but does not read.
+        level: how much it has of what the problem needs, see `has_needed`.
         is_whole: whether it is not broken off.
     """
 
@@ -296,20 +293,20 @@ class _Candidate:
 def _program_in(answer: str, facts: PromptFacts) -> str:
     """The best candidate of an answer with its helpers, behind the given code if it is a body."""
     if _is_continued(answer, facts):
-        continued = answer[: _end_of_continuation(answer, facts)]
+        continued = answer[: _end_of_continuation(answer, facts)[0]]
         return f"{facts.given_code}\n{continued}" if facts.given_code else continued
     candidates = _candidates(answer, facts)
     if not candidates:
         return ""
     best = max(range(len(candidates)), key=lambda number: (candidates[number].order, number))
     program = candidates[best].program
-    if first_line(program)[:1].isspace():
+    if first_statement(program, facts.language)[:1].isspace():
         return _body_or_program(program, facts)
-    for helper in reversed(candidates[:best]):
-        is_definitions = helper.rank >= 2 and helper.is_whole and not helper.level
-        if is_definitions and _is_used(helper.program, program, facts):
-            program = helper.program.rstrip("\n") + "\n\n" + program
-    return program
+    most = 0 if facts.entry_point else 1  # a program may be in two blocks, of which the first reads
+    before = [
+        block.program for block in candidates[:best] if block.rank >= 2 and block.is_whole and block.level <= most
+    ]
+    return with_helpers(program, before, facts.language, facts.entry_point)
 
 
 def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
@@ -326,7 +323,11 @@ def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
         program = without_epilogue(text[end_of_preamble(text, language) :], language) if rank == 1 else text
         if has_code(program, language) and not (rank == 1 and is_prose(first_line(program), language)):
             whole = textwrap.dedent(program)
-            candidates.append(_Candidate(program, rank, _level(whole, facts), looks_complete(whole, language)))
+            candidates.append(
+                _Candidate(
+                    program, rank, has_needed(whole, facts.language, facts.entry_point), looks_complete(whole, language)
+                )
+            )
     return candidates
 
 
@@ -336,50 +337,18 @@ def _rank(block: Block, language: str) -> int:
     return 3 if block.label in LANGUAGES[language].labels else 0
 
 
-def _level(program: str, facts: PromptFacts) -> int:
-    """How much of what the problem needs a text has, see `_Candidate`."""
-    if facts.language == C.name:
-        return 2 * (re.search(rf"\b{re.escape(facts.entry_point or 'main')}\s*\([^;{{}}]*\)\s*{{", program) is not None)
-    if facts.entry_point:
-        name = re.escape(facts.entry_point)
-        defined = rf"[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"
-        bound = rf"{name}[ \t]*(?::[^=\n]+)?=(?!=)|from .*import .*\b{name}\b"
-        return 2 * (re.search(rf"^(?:{defined}|{bound})", program, re.MULTILINE) is not None)
-    return (1 + bool(_READS.search(program))) if _PRINTS.search(program) else 0
-
-
-def _is_used(helper: str, program: str, facts: PromptFacts) -> bool:
-    """Whether a block holds imports and definitions alone, and the program uses one of them that it does not have."""
-    if facts.language == C.name:
-        return "main" not in helper and "{" in helper
-    names: set[str] = set()
-    for line in source_lines(helper, 0, facts.language):
-        text = line_at(helper, line.start)
-        if not line.is_statement or not text.strip() or text[0].isspace():
-            continue
-        if not _HELPER.match(text) or (
-            facts.entry_point and re.search(rf"\b{re.escape(facts.entry_point)}\s*\(", text)
-        ):
-            return False
-        names |= _bound(text)
-    own = set().union(*(_bound(line) for line in program.split("\n")))
-    return any(name == "*" or (name not in own and re.search(rf"\b{re.escape(name)}\b", program)) for name in names)
-
-
-def _bound(line: str) -> set[str]:
-    """The names that an unindented line binds; ``*`` for all of a module."""
-    if line.startswith(("import ", "from ")):
-        return set(re.findall(r"(?:\bas\s+)?([\w*]+)(?=\s*(?:,|$|\)|#))", line.rpartition("import ")[2]))
-    found = _BINDS.match(line)
-    return {found[1] or found[2]} if found else set()
-
-
 def _body_or_program(program: str, facts: PromptFacts) -> str:
     """An indented text: the body of the given code, or a program without the indentation of what stood around it."""
     whole = textwrap.dedent(program)
-    if not facts.given_code or (facts.entry_point and _level(whole, facts) and not whole.startswith(("return", "if "))):
+    if not facts.given_code:
         return whole
-    return f"{facts.given_code}\n{program[: _end_of_continuation(program, facts)]}"
+    first = first_statement(program, facts.language)
+    bodies = tuple(first[: -len(first.lstrip())] + word for word in ("return", "if "))
+    lines = (line_at(program, line.start) for line in source_lines(program, 0, facts.language))
+    is_body = first.startswith(bodies) or any(line.startswith(bodies[0]) for line in lines)
+    if facts.entry_point and not is_body and has_needed(whole, facts.language, facts.entry_point):
+        return whole
+    return f"{facts.given_code}\n{program[: _end_of_continuation(program, facts)[0]]}"
 
 
 def _is_continued(answer: str, facts: PromptFacts) -> bool:
@@ -389,7 +358,7 @@ def _is_continued(answer: str, facts: PromptFacts) -> bool:
     """
     if facts.style != "code" or _begins_in_words(answer, facts.language):
         return False
-    first = first_statement(answer, facts.language)
+    first = first_statement(answer, facts.language) or first_line(answer)
     return not (facts.given_code and first and not first[0].isspace())
 
 
@@ -399,23 +368,32 @@ def _begins_in_words(answer: str, language: str) -> bool:
     return is_prose(first, language) or begins_block(first) or _TAG.match(first) is not None
 
 
-def _end_of_continuation(answer: str, facts: PromptFacts) -> int | None:
-    """Find the end of a continuation: the place where other text begins in a completion of given code.
+def _end_of_continuation(answer: str, facts: PromptFacts) -> tuple[int, bool]:
+    """Find the end of a continuation, and whether other text is there: then it stays the end, whatever follows.
 
-    Given code ends in an open function, which ends with the first line that is not indented. Without given code a file
-    ends at a paragraph of prose or the text of another problem; for a call problem also at the first assertion or
-    print.
+    Given code ends in an open function, which ends with the first line that is not indented, but for comments within it
+    and for functions that it uses. Without given code a file ends at a paragraph of prose or the text of another
+    problem; for a call problem also at the first assertion or print.
     """
     stop = _UNINDENTED if facts.given_code else _NEXT_PROBLEM if facts.kind == "stdin" else _NEXT_STEP
     if facts.language != PYTHON.name:
         stop = _NEXT_BLOCK
-    begun = False
+    begun, seen, comments = False, 0, -1
+    used: set[str] = set()
+    known = {facts.entry_point, *_DEFINITION.findall(facts.given_code)}
     for line in source_lines(answer, 0, facts.language):
         text = line_at(answer, line.start)
+        if stop is _UNINDENTED and line.is_statement and text.startswith("#"):
+            comments = line.start if comments < 0 else comments
+            continue
         is_other = line.is_statement and (
             stop.match(text) or (is_set_off(answer, line.start) and is_prose(text, facts.language))
         )
+        if is_other and stop is _UNINDENTED and (helper := _DEFINITION.match(text)):
+            used.update(_WORD.findall(answer, seen, line.start))
+            seen, is_other = line.start, helper[1] in known or helper[1] not in used
         if begun and is_other:
-            return line.start
-        begun = begun or bool(text.strip())
-    return None
+            return (line.start if comments < 0 else comments), True
+        if text.strip():
+            begun, comments = True, -1
+    return (len(answer) if comments < 0 or not begun else comments), False

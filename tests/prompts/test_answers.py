@@ -27,6 +27,10 @@ def fenced(program: str, label: str = "python") -> str:
 
 
 PLUS, BY_PLUS = "def plus(a, b):\n    return a + b\n", "def add(a, b):\n    return plus(a, b)\n"
+CALLING = "def add(a, b):\n    return {}(a, b)\n"
+READ_N, PRINT_N = "a, b = map(int, input().split())\n", "print(a + b)\n"
+TESTED = "from solution import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
+IMPORTED = "from operator import add\n"
 METHOD = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
 ASYNC, IMPORTING = f"async {ADD}", f"import math\n{ADD}"
 LAMBDA = "add = lambda a, b: a + b\n"
@@ -70,6 +74,28 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "imports first": (STDIN, f"{fenced('import sys')}{fenced(READ)}", f"import sys\n\n{READ}"),
     "imports from first": (STDIN, f"{fenced(FROM_SYS)}{fenced(STDIN_READ)}", f"{FROM_SYS}\n{STDIN_READ}"),
     "constant first": (STDIN, f"{fenced('FACTOR = 2')}{fenced(SCALED)}", f"FACTOR = 2\n\n{SCALED}"),
+    **{
+        f"helper: {helper}": (CALL, f"{fenced(helper)}Then:\n{fenced(program)}", f"{helper}\n\n{program}")
+        for helper, program in (
+            ("from math import (\n    gcd,\n    comb,\n)", "def add(a, b):\n    return comb(a, b)\n"),
+            ("try:\n    from math import comb\nexcept ImportError:\n    comb = None", CALLING.format("comb")),
+            ("A, B = 1, 0", "def add(a, b):\n    return A * a + b + B\n"),
+            ("import sys\nsys.setrecursionlimit(10**6)", "def add(a, b):\n    return sys.maxsize\n"),
+            (f"# For add(a, b).\n{PLUS.rstrip()}", BY_PLUS),
+            (f"{PLUS}\n\nif __name__ == '__main__':\n    print(plus(1, 2))", BY_PLUS),
+            (f"{PLUS}\nprint(plus(1, 2))", BY_PLUS),
+            ("class Sums:\n    def of(self, a, b):\n        return a + b", CALLING.format("Sums().of")),
+        )
+    },
+    "example that binds a parameter": (CALL, f"{fenced('a = 1, b = 2', '')}gives 3:\n{fenced(ADD)}", ADD),
+    "reads, then prints": (STDIN, f"{fenced(READ_N)}Then:\n{fenced(PRINT_N)}", f"{READ_N}\n{PRINT_N}"),
+    "tests behind it": (CALL, f"{fenced(ADD)}Test:\n{fenced(TESTED)}", ADD),
+    "alias behind it": (CALL, f"{fenced(ADD)}Test:\n{fenced('add = add')}", ADD),
+    **{
+        f"stub behind it: {stub}": (CALL, f"{fenced(ADD)}Your stub:\n{fenced(f'def add(a, b):{stub}')}", ADD)
+        for stub in ("\n    ...", "\n    pass", ' ...', '\n    """Add."""', '\n    """Add."""\n    # TODO\n    pass')
+    },
+    "imported alone": (CALL, f"{fenced('print(1)')}{fenced(IMPORTED)}", IMPORTED),
     "helper that is repeated": (CALL, f"{fenced('import math')}{fenced(IMPORTING)}", IMPORTING),
     "helper that is not used": (CALL, f"{fenced('import math')}{fenced(ADD)}", ADD),
     "method of a class": (CALL, f"{fenced('print(1)')}{fenced(METHOD)}",
@@ -157,6 +183,16 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "body": (GIVEN, "    return a + b\n", GIVEN_COMPLETED),
     "body and more": (GIVEN, "    return a + b\n\n\ndef other():\n    pass\n", f"{GIVEN_COMPLETED}\n\n"),
     "body in a fence": (GIVEN, "```python\n    return a + b\n```\n", GIVEN_COMPLETED),
+    **{
+        f"body: {body[:20]}{more}": (GIVEN, more.format(body), f"import math\n\n\n{STUB}\n{body}")
+        for body in (
+            "    c = a\n# Add b.\n    return c + b\n",
+            "# Add them.\n    return a + b\n",
+            "    return plus(a, b)\n\n\ndef plus(a, b):\n    return a + b\n",
+            "    def add(x, y):\n        return x + y\n    return add(a, b)\n",
+        )
+        for more in ("{}", "```python\n{}```\n", "{}\n\ndef main():\n    print(add(1, 2))\n", "{}\n# Test\nprint(1)\n")
+    },
     "whole program for given code": (GIVEN, fenced(ADD), ADD),
     "given code repeated": (GIVEN, GIVEN_COMPLETED, GIVEN_COMPLETED),
     "statement repeated on a line of code": (replace(STDIN, statement="n"), DOUBLE, DOUBLE),

@@ -87,6 +87,8 @@ def test_a_program_that_may_go_on_is_not_over(text: str) -> None:
 
 
 @pytest.mark.parametrize("format", [CODE, PREFILLED])
-@pytest.mark.parametrize("start", ["We read it and double it.\n\n", "<answer>\n", "```python\n", "1. Read the number.\n"])
+@pytest.mark.parametrize(
+    "start", ["We read it and double it.\n\n", "<answer>\n", "```python\n", "1. Read the number.\n"]
+)
 def test_words_before_a_program_do_not_end_it(format: PromptFormat, start: str) -> None:
     assert not is_over(f"{start}```python\nprint(1)\n```\n", PromptFacts.of(STDIN, format))
