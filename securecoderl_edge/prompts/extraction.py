@@ -1,6 +1,6 @@
 """Extraction of the program from a completion, by one grammar for all prompt styles.
 
-    [prefilled beginning] completion = [prompt] [role] [thought] answer [end of turn ...]
+    [prefilled beginning] completion = [prompt] [role] [thoughts] answer [end of turn ...]
     answer     = text between <answer>, <code>, [PYTHON] or [BEGIN] and their ends, or all of it
     program    = the best block of `answer`, behind the blocks of helpers and imports before it
     block      = fenced code, or the text outside of fences without the prose before and behind it
@@ -33,7 +33,6 @@ from securecoderl_edge.prompts.source_lines import (
     has_code,
     is_prose,
     is_set_off,
-    lexemes,
     line_at,
     looks_complete,
     source_lines,
@@ -49,17 +48,12 @@ from securecoderl_edge.prompts.styles import (
     STOP_MARKERS,
     PromptFormat,
 )
-from securecoderl_edge.prompts.thoughts import open_thought, without_thought
+from securecoderl_edge.prompts.thoughts import CLOSINGS, open_thought, without_later_thoughts, without_thoughts
+from securecoderl_edge.prompts.turns import end_of_turn, without_header
 
 EXTRACT_MODES = ("auto", "raw")
 
-# Special tokens that were decoded as text, the last one possibly truncated.
-_TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>|<(?:end|start)_of_turn>|<eos>|<bos>|<pad>|\[/?INST\])"
-_FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
-_LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
-_WITHIN_LINE = re.compile(r"<\|[\w▁]+\|>|<｜[\w▁]+｜>|<(?:end|start)_of_turn>|<eos>")
 _BYTE_ORDER_MARK = re.compile(r"\A\ufeff(?!\ufeff)")  # Python accepts one
-_ROLE = re.compile(r"(?:assistant|model)\s*\n", re.IGNORECASE)
 _STYLES_WITH_SECTIONS = ("stdin", "paper")
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
 # A prompt in a built-in template, or its end: of another problem, or not repeated exactly.
@@ -177,8 +171,8 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
     if not answer.strip():
         return False  # nothing yet, or a thought that goes on
     has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts)[1]
-    # An answer is cut if it does not change with more text, even when that closes a string or a block that may be open.
-    ends = (f"{lines}{quotes}\n{'~' * 99}\n{'`' * 99}\nprint(input())\n" for quotes in ("", '"""', "'''"))
+    # An answer is cut if it does not change with more text, even when that closes what may be open.
+    ends = (f"{lines}{CLOSINGS}\n{quotes}\n{'~' * 99}\n{'`' * 99}\nprint(input())\n" for quotes in ("", '"""', "'''"))
     is_cut = has_end or all(_answer_in(more, facts) == answer for more in ends)
     return is_cut and has_code(_program_in(answer, facts), facts.language)
 
@@ -186,10 +180,8 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
 def _answer_in(completion: str, facts: PromptFacts) -> str:
     """Strip repeated prompt, role, thoughts, what follows the end of the turn, and the marks of an answer."""
     text = _without_echo(completion, facts)
-    text = text[found.end() :] if (found := _FIRST_TOKENS.match(text)) else text
-    text = text[found.end() :] if (found := _ROLE.match(text)) else text
-    text = without_thought(text, facts.is_thinking)
-    text = text[: _end_of_turn(text, facts.language)]
+    text = without_header(without_thoughts(without_header(text), facts.is_thinking))
+    text = without_later_thoughts(text[: end_of_turn(text, facts.language)], facts.language)
     if facts.prefill and not _begins_in_words(text, facts.language):
         text = facts.prefill + text
         return text[: find_blocks(text, facts.language)[0].end]
@@ -208,21 +200,6 @@ def _without_echo(completion: str, facts: PromptFacts) -> str:
     if (heading := _PROMPT.match(start)) is not None:
         return start[heading.end() :]
     return text
-
-
-def _end_of_turn(text: str, language: str) -> int:
-    """The offset of the first special token at the end of a line, or anywhere outside of strings and comments."""
-    last = _LAST_TOKEN.search(text)
-    end = last.start() if last else len(text)
-    if _WITHIN_LINE.search(text, 0, end) is None:
-        return end
-    between = 0
-    for lexeme, after in lexemes(text, 0, language):
-        if token := _WITHIN_LINE.search(text, between, min(after - len(lexeme), end)):
-            return token.start()
-        between = after
-    token = _WITHIN_LINE.search(text, between, end)
-    return token.start() if token else end
 
 
 def _tagged(text: str, language: str) -> str:

@@ -141,6 +141,34 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
         f"turn {token} within a line": (CALL, f"{ADD.rstrip()}{token}Question: add?\n{PLUS}", ADD.rstrip())
         for token in ("<end_of_turn>", "<|endoftext|>", "<|im_end|>", "<eos>")
     },
+    **{
+        f"header {header}": (CALL, f"{header}{answer}", ADD)
+        for header in (
+            "<|start_header_id|>assistant<|end_header_id|>\n\n", "<|start_of_role|>assistant<|end_of_role|>",
+            "<|channel|>final<|message|>", "<|start|>assistant<|channel|>final<|message|>", "[/INST]", "<|assistant|>",
+            "<|eot_id|>", "<|begin_of_text|>", "<｜Assistant｜>", "<|begin_of_solution|>\n",
+            "<|channel|>analysis<|message|>Add.<|end|><|start|>assistant<|channel|>final<|message|>",
+        )
+        for answer in (ADD, fenced(ADD))
+    },
+    **{
+        f"{token} within a line": (CALL, f"{ADD.rstrip()}{token}[INST] More [/INST]\nMore", ADD.rstrip())
+        for token in ("</s>", "<unk>", "<file_sep>", "<|file_sep|>")
+    },
+    "end of a sequence in a string": (STDIN, 'print("</s>", "<unk>") # </s> x\n', 'print("</s>", "<unk>") # </s> x\n'),
+    **{
+        f"thought: {thoughts[:30]}": (CALL, f"{thoughts}\n{answer}", ADD)
+        for thoughts in (
+            "<think>a</think>\n<think>b</think>", "<think>\na\n<think>\nb\n</think>\nc\n</think>",
+            "<think>\n<think>\na\n</think>", "<think><think>a</think>b</think>", "<THINK>a</THINK>",
+            "<Thought>a</Thought>", "<|begin_of_thought|>a\n<|end_of_thought|>\n\n<|begin_of_solution|>",
+            "Let me think about it.\n<think>\n```python\ndef add(a): pass\n```\n</think>",
+        )
+        for answer in (ADD, fenced(ADD))
+    },
+    "thought behind it": (CALL, f"{fenced(ADD)}<think>\nOr:\n{fenced(BY_PLUS)}</think>\nDone.\n", ADD),
+    "thought behind it, unfinished": (CALL, f"{fenced(ADD)}<think>\nOr:\n{fenced(BY_PLUS)}", ADD),
+    "thought in a string": (STDIN, 'print("""\n<think>\n""")\n', 'print("""\n<think>\n""")\n'),
     "token in a string": (STDIN, 'print("a<|endoftext|>b")\n', 'print("a<|endoftext|>b")\n'),
     "thought with a draft": (CALL, f"<think>\n{fenced('def add(a): pass')}</think>\n{fenced(ADD)}", ADD),
     "thought, then tags": (CALL, f"<think>Add.</think>\n<answer>\n{ADD}</answer>", f"\n{ADD}"),
