@@ -53,7 +53,7 @@ from securecoderl_edge.prompts.turns import end_of_turn, without_header
 
 EXTRACT_MODES = ("auto", "raw")
 
-_BYTE_ORDER_MARK = re.compile(r"\A\ufeff(?!\ufeff)")  # Python accepts one
+_BYTE_ORDER_MARK = re.compile(r"\A(?:\ufeff(?!\ufeff)|\s*\u200b+)")  # Python accepts one, but no other mark
 _STYLES_WITH_SECTIONS = ("stdin", "paper")
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
 # A prompt in a built-in template, or its end: of another problem, or not repeated exactly.
@@ -61,7 +61,8 @@ _PROMPT = re.compile(
     rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
     re.DOTALL,
 )
-_TAGS = {"<answer>": "</answer>", "<code>": "</code>", "[PYTHON]": "[/PYTHON]", "[BEGIN]": "[DONE]"}
+_TAGS = {f"<{name}>": f"</{name}>" for name in ("answer", "code", "solution")}
+_TAGS |= {"[PYTHON]": "[/PYTHON]", "[BEGIN]": "[DONE]"}
 _TAG = re.compile(rf"[ \t]*({'|'.join(map(re.escape, _TAGS))})")
 _CLOSING_TAG = re.compile(rf"^(?:{'|'.join(map(re.escape, _TAGS.values()))})|(?:</answer>|\[DONE\])\s*\Z", re.MULTILINE)
 
@@ -73,6 +74,7 @@ _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
 _NEXT_BLOCK = re.compile(r"```")  # in C, where neither indentation nor text between quotes tells more
 
+_OUTPUT = re.compile(r"^(?:Example )?(?:Output|Result):\n\Z", re.MULTILINE)
 _OPEN_STUB = re.compile(r"(?:from |import |@|(?:async )?def |class )")
 
 
@@ -172,8 +174,9 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
         return False  # nothing yet, or a thought that goes on
     has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts)[1]
     # An answer is cut if it does not change with more text, even when that closes what may be open.
-    ends = (f"{lines}{CLOSINGS}\n{quotes}\n{'~' * 99}\n{'`' * 99}\nprint(input())\n" for quotes in ("", '"""', "'''"))
-    is_cut = has_end or all(_answer_in(more, facts) == answer for more in ends)
+    more = f"<answer>\nprint(input())\n</answer>\n{'~' * 99}\n{'`' * 99}\nprint(input())\n"
+    ends = (f"{lines}{CLOSINGS}\n{quotes}\n{more}" for quotes in ("", '"""', "'''"))
+    is_cut = has_end or all(_answer_in(end, facts) == answer for end in ends)
     return is_cut and has_code(_program_in(answer, facts), facts.language)
 
 
@@ -185,8 +188,7 @@ def _answer_in(completion: str, facts: PromptFacts) -> str:
     if facts.prefill and not _begins_in_words(text, facts.language):
         text = facts.prefill + text
         return text[: find_blocks(text, facts.language)[0].end]
-    text = _tagged(text, facts.language)
-    return text[: _end_of_section(text, facts)]
+    return _tagged(text[: _end_of_section(text, facts)], facts)
 
 
 def _without_echo(completion: str, facts: PromptFacts) -> str:
@@ -202,11 +204,16 @@ def _without_echo(completion: str, facts: PromptFacts) -> str:
     return text
 
 
-def _tagged(text: str, language: str) -> str:
-    """The last text with code between the marks of an answer; without marks all of it, up to a mark that ends one."""
+def _tagged(text: str, facts: PromptFacts) -> str:
+    """The last text with code between the marks of an answer; without marks all of it, up to a mark that ends one.
+
+    What continues a file has no such marks.
+    """
     if not any(tag in text for pair in _TAGS.items() for tag in pair):
         return text
-    for line in reversed(list(source_lines(text, 0, language))):
+    language = facts.language
+    is_file = facts.style == "code" and not _begins_in_words(text, language)
+    for line in () if is_file else reversed(list(source_lines(text, 0, language))):
         if (opening := _TAG.match(text, line.start)) is not None:
             inside = text[opening.end() :]
             closing = inside.rfind(_TAGS[opening[1]])
@@ -236,10 +243,15 @@ def _end_of_section(text: str, facts: PromptFacts) -> int:
 
 
 def _start_of_code(text: str, language: str) -> int:
-    """The offset of the first line that is neither blank nor prose nor a comment."""
+    """The offset of the first line that is neither blank nor prose nor a comment nor a tag."""
     offset = 0
     for line in text.split("\n"):
-        if line.strip() and not line.startswith("#") and not is_prose(line, language):
+        if (
+            line.strip()
+            and not _TAG.fullmatch(line.rstrip())
+            and not line.startswith("#")
+            and not is_prose(line, language)
+        ):
             return offset
         offset += len(line) + 1
     return offset
@@ -291,7 +303,11 @@ def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
     found, outside = [], 0
     for block in find_blocks(answer, language):
         found.append((answer[outside : block.start], 1))
-        program = block.program if block.is_closed else without_epilogue(block.program, language)
+        is_ended = block.is_closed and not _OUTPUT.search(block.program)  # the fence of the output may be next
+        program = block.program if is_ended else without_epilogue(block.program, language)
+        if first_line(program).startswith(">>> "):  # a session
+            typed = [line[4:] for line in program.split("\n") if line.startswith((">>>", "..."))]
+            program = "\n".join(typed)
         found.append((program, _rank(block, language)))
         outside = block.end
     found.append((answer[outside:], 1))

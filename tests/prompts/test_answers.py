@@ -119,6 +119,16 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "one line": (STDIN, "```python print(2 * int(input()))```", "print(2 * int(input()))"),
     "one line, bare": (STDIN, "Use ```print(2 * int(input()))```.", "print(2 * int(input()))"),
     "code behind the fence": (CALL, "```def add(a, b):\n    return a + b\n```", ADD),
+    "code behind the label": (CALL, f"```python {ADD}```", ADD),
+    "block in a block of Markdown": (CALL, f"````markdown\n# Adding\n{fenced(ADD)}````\n", ADD),
+    "unclosed before its output": (CALL, f"```python\n{ADD}\nOutput:\n```\n3\n```\n", ADD),
+    "quoted": (CALL, "So:\n> ```python\n> def add(a, b):\n>     return a + b\n> ```\n> It adds.\n\nDone.\n", ADD),
+    "quotation mark before a block": (CALL, f"> {fenced(ADD)}", ADD),
+    "session": (CALL, fenced(">>> def add(a, b):\n...     return a + b\n...\n>>> add(1, 2)\n3"), f"{ADD}\nadd(1, 2)"),
+    "zero-width space before code": (CALL, f"\u200b{ADD}", ADD),
+    "zero-width space before a fence": (CALL, f"\u200b{fenced(ADD)}", ADD),
+    "solution tags": (CALL, f"Here:\n<solution>\n{ADD}</solution>\n", ADD),
+    "solution tags around a block": (CALL, f"<solution>\n{fenced(ADD)}</solution>\n", ADD),
     "unclosed": (CALL, f"Sure!\n```python\n{ADD}", ADD),
     "unclosed before prose": (CALL, f"```python\n{ADD}\nThis function adds two numbers.\nIt is fast.\n", f"{ADD}\n"),
     "unclosed before another": (CALL, f"```python\nimport os\n\n```python\n{ADD}```\n", ADD),
@@ -188,6 +198,8 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
             "Sure, here is the function:", "Solution:", "**Solution:**", "here is the solution to your problem:",
             "当然，这是代码：", "下面是 Python 代码：", "以下のコードです。", "다음은 코드입니다.",
             "Вот решение:", "Решение:",
+            "यहाँ कोड है:", "นี่คือโค้ด:", "إليك الكود:", "OK", "Answer", "Certainly.", "code:", "Here's:",
+            "Solution (in Python):", "Solution\n=======", "def add is what we write:",
             "Voici la fonction :", "¡Claro! Aquí está el código:", "Hier ist die Lösung:", "> Here is a quote", "---",
             "1. Read both numbers.\n2. Add them.", "- Read both numbers.\n- Add them.", "*Here is the code:*",
         )
@@ -196,6 +208,7 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
         f"behind: {prose[:24]}": (CALL, f"{ADD}\n{prose}\n", f"{ADD}\n")
         for prose in (
             "This function adds two numbers.", "Note: works for floats, too.", "this function adds two numbers.",
+            "✅ Done!", "Call `add(1, 2)`.", "Explanation (short): sums numbers.", "यह दो संख्याओं को जोड़ता है।", "OK",
             "这个函数返回两个数的和。", "**Explanation:** adds.", "**Explanation**", "Explanation:\n- a is added to b",
             "The function `add` returns `a + b`.", "You can call it like this: add(1, 2)", "Hope this helps!",
             "Cette fonction additionne deux nombres.", "---\nNote that it is short.", "Time complexity: O(1)",
@@ -240,7 +253,7 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
 # What ends another way where the prompt began a file or a block.
 OTHERWISE = {
     "code": {"only an end behind the last line"},
-    "prefilled": {"program outside, output in a block", "MBPP's last tag"},
+    "prefilled": {"MBPP's last tag"},
 }
 
 

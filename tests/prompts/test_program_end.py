@@ -24,7 +24,8 @@ _LINES = (
     "Here is the program:", "This doubles the number.", "### Problem", "### Solution", "### Instruction:",
     "### Response:", "### Problem of sorts", "Double a number.", "Double.", "assert double([1]) == [2]", "<|EOT|>",
     "<s>", "print(1)<|endoftext|>", "<think>", "</think>", "numbers = [", "]", "if n:", "x = 'a", "1. First, read it",
-    "    return helper(numbers)", "def helper(x):", "    return x", "</s>", "<answer>", "</answer>", "from helper import double",
+    "    return helper(numbers)", "def helper(x):", "    return x", "</s>", "<answer>", "</answer>",
+    "from helper import double", "> ```python", "> print(1)", "````markdown", "✅ Done!", ">>> print(1)",
 )  # fmt: skip
 TEXTS = st.lists(st.sampled_from(_LINES), max_size=14).map("\n".join)
 
