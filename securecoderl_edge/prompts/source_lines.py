@@ -35,10 +35,16 @@ _ASIAN = re.compile(r"[\u0590-\u10ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac0
 _ASIAN_STOP = re.compile(r"[\u060c\u061f\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
 # What no statement is: a symbol before words, a known heading, words with quoted code.
 _SHORT = re.compile(
-    r"[\u2705\u2714\u274c\U0001f300-\U0001faff]|(?:OK|Okay|Answer|Solution|Explanation)\Z|(?:Certainly|Sure|Done)[.!]\Z"
-    r"|(?:[Cc]ode|[Ss]olution|[Aa]nswer|[Ee]xplanation|[Hh]ere(?:'s| is))\s*:\Z"
-    r"|(?:Solution|Explanation|Answer|Note) \([\w ,]+\):(?:\s|\Z)"
-    r"|(?:Call|Use|Run|See|Try|The|It|This) `[^`]+`|(?:def|class) \w+ (?:is|does|will|takes|returns)\s"
+    "|".join(
+        (
+            r"[\u2705\u2714\u274c\U0001f300-\U0001faff]",
+            r"(?:OK|Okay|Answer|Solution|Explanation)\Z|(?:Certainly|Sure|Done)[.!]\Z",
+            r"(?:[Cc]ode|[Ss]olution|[Aa]nswer|[Ee]xplanation|[Hh]ere(?:'s| is))\s*:\Z",
+            r"(?:Solution|Explanation|Answer|Note) \([\w ,]+\):(?:\s|\Z)",
+            r"(?:Call|Use|Run|See|Try|The|It|This) `[^`]+`",
+            r"(?:def|class) \w+ (?:is|does|will|takes|returns)\s",
+        )
+    )
 )
 _SIGNS = re.compile(r"[=()\[\]{}]")
 # Words that may be next to a name in an expression.
