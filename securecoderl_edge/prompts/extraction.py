@@ -314,7 +314,7 @@ def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
     candidates = []
     for text, rank in found:
         program = without_epilogue(text[end_of_preamble(text, language) :], language) if rank == 1 else text
-        if has_code(program, language) and not (rank == 1 and is_prose(first_line(program), language)):
+        if has_code(program, language) and not (rank in (1, 2) and is_prose(first_line(program), language)):
             whole = textwrap.dedent(program)
             candidates.append(
                 _Candidate(
