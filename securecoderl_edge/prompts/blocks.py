@@ -8,7 +8,7 @@ ends with the text, or where a labelled one begins.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.prompts.source_lines import is_unfinished_string, lexemes, line_at, source_lines
@@ -30,6 +30,10 @@ _LABELS = frozenset(
 _BEGINS_CODE = re.compile(
     r"\s*(?:(?:async\s+)?def\s|class\s|import\s|from\s+\S+\s+import\b|#include\b|\w[\w., ]*=|\w+\()"
 )
+
+_BEHIND_LABEL = re.compile(r"[ \t]*[\w+]+[ \t]+(?=(?:(?:async\s+)?def|class|import|from)\s+\w|#include\b)")
+_QUOTED = re.compile(r">.*\n(?:[ \t]*>.*\n?)+")
+_QUOTE = re.compile(r"^[ \t]*> ?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,30 @@ class Block:
 def find_blocks(text: str, language: str) -> list[Block]:
     """The blocks of a text in order."""
     found: list[Block] = []
-    while (opened := _next(text, found[-1].end if found else 0, language)) is not None:
-        found.append(opened)
+    end = 0
+    while (opened := _next(text, end, language)) is not None:
+        end = opened.end
+        found.append(_within(opened, text, language) or opened)
     return found
+
+
+def _within(block: Block, text: str, language: str) -> Block | None:
+    """The first block within one of Markdown, or within a quotation; it takes the place of the whole."""
+    if block.label in ("markdown", "md"):
+        inner = block.program
+    elif text.startswith(">", block.start):
+        inner = _QUOTE.sub("", text[block.start : block.end])
+    else:
+        return None
+    found = _next(inner, 0, language)
+    return found and replace(found, start=block.start, end=block.end)
+
+
+def begins_block(line: str) -> bool:
+    """Whether a line opens a block, alone, as an item of a list or behind words."""
+    before, backticks, _ = line.partition("```")
+    is_behind = backticks and before.endswith((" ", ":")) and not _SIGNS_OF_CODE.search(before)
+    return _OPENING.match(line) is not None or bool(is_behind and not before[0].isspace())
 
 
 def _next(text: str, start: int, language: str) -> Block | None:
@@ -79,7 +104,12 @@ def _opened(text: str, fence: re.Match[str], language: str) -> Block | None:
         start = fence.start("info") + (_LABEL.match(info).end("label") if is_label else 0)  # type: ignore[union-attr]
         close = text.index(mark, start)
         return Block(name, text[start:close].strip(), fence.start(), close + len(mark), True)
+    if text.startswith(">", fence.start()) and (quoted := _QUOTED.match(text, fence.start())):
+        return Block(name, "", fence.start(), quoted.end(), True)  # see `_within`
     indent = fence.groupdict().get("indent") or ""
+    behind = _BEHIND_LABEL.match(info) if is_label else None
+    if behind is not None:
+        return _block(text, fence.start(), fence.start("info") + behind.end(), indent, mark, name, language)
     if not is_label and _BEGINS_CODE.match(info):
         return _block(text, fence.start(), fence.start("info"), indent, mark, "", language)
     if info.strip() and not is_label and "indent" not in fence.groupdict():

@@ -1,15 +1,15 @@
 """Extraction of the program from a completion, by one grammar for all prompt styles.
 
-    [prefilled beginning] completion = [prompt] [role] [thought] answer [end of turn ...]
+    [prefilled beginning] completion = [prompt] [role] [thoughts] answer [end of turn ...]
     answer     = text between <answer>, <code>, [PYTHON] or [BEGIN] and their ends, or all of it
     program    = the best block of `answer`, behind the blocks of helpers and imports before it
     block      = fenced code, or the text outside of fences without the prose before and behind it
 
 The best block is whole and has what the problem needs, the function or a program that reads and prints; then a labelled
 one beats a bare one, and of equal ones the last counts, since models correct themselves (as LiveCodeBench has it). A
-body continues the given code. Where the prompt has the beginning of a block, that block is the answer. A program is
-never repaired: one that breaks off in the middle of a statement stays so and does not parse, since a repair would
-overrate the model.
+body continues the given code. Where the prompt has the beginning of a block or a file, an answer that begins with code
+continues it. A program is never repaired: one that breaks off in the middle of a statement stays so and does not parse,
+since a repair would overrate the model.
 
 Nothing here compiles the text, because untrusted text can crash a parser. The text is scanned line by line, in time
 proportional to its length.
@@ -21,17 +21,18 @@ import re
 import textwrap
 from dataclasses import dataclass, replace
 
-from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.blocks import Block, find_blocks
+from securecoderl_edge.prompts.blocks import Block, begins_block, find_blocks
 from securecoderl_edge.prompts.chat import Untemplated
+from securecoderl_edge.prompts.helpers import has_needed, with_helpers
 from securecoderl_edge.prompts.source_lines import (
     end_of_preamble,
     first_line,
+    first_statement,
     has_code,
     is_prose,
     is_set_off,
-    lexemes,
     line_at,
     looks_complete,
     source_lines,
@@ -47,17 +48,12 @@ from securecoderl_edge.prompts.styles import (
     STOP_MARKERS,
     PromptFormat,
 )
-from securecoderl_edge.prompts.thoughts import open_thought, without_thought
+from securecoderl_edge.prompts.thoughts import CLOSINGS, open_thought, without_later_thoughts, without_thoughts
+from securecoderl_edge.prompts.turns import end_of_turn, without_header
 
 EXTRACT_MODES = ("auto", "raw")
 
-# Special tokens that were decoded as text, the last one possibly truncated.
-_TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>|<(?:end|start)_of_turn>|<eos>|<bos>|<pad>|\[/?INST\])"
-_FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
-_LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
-_WITHIN_LINE = re.compile(r"<\|[\w▁]+\|>|<｜[\w▁]+｜>|<(?:end|start)_of_turn>|<eos>")
-_BYTE_ORDER_MARK = re.compile(r"\A\ufeff(?!\ufeff)")  # Python accepts one
-_ROLE = re.compile(r"(?:assistant|model)\s*\n", re.IGNORECASE)
+_BYTE_ORDER_MARK = re.compile(r"\A(?:\ufeff(?!\ufeff)|\s*\u200b+)")  # Python accepts one, but no other mark
 _STYLES_WITH_SECTIONS = ("stdin", "paper")
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
 # A prompt in a built-in template, or its end: of another problem, or not repeated exactly.
@@ -65,23 +61,21 @@ _PROMPT = re.compile(
     rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
     re.DOTALL,
 )
-_TAGS = {"<answer>": "</answer>", "<code>": "</code>", "[PYTHON]": "[/PYTHON]", "[BEGIN]": "[DONE]"}
+_TAGS = {f"<{name}>": f"</{name}>" for name in ("answer", "code", "solution")}
+_TAGS |= {"[PYTHON]": "[/PYTHON]", "[BEGIN]": "[DONE]"}
 _TAG = re.compile(rf"[ \t]*({'|'.join(map(re.escape, _TAGS))})")
 _CLOSING_TAG = re.compile(rf"^(?:{'|'.join(map(re.escape, _TAGS.values()))})|(?:</answer>|\[DONE\])\s*\Z", re.MULTILINE)
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
+_DEFINITION = re.compile(r"^(?:(?:async )?def|class) (\w+)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
 _NEXT_BLOCK = re.compile(r"```")  # in C, where neither indentation nor text between quotes tells more
 
+_OUTPUT = re.compile(r"^(?:Example )?(?:Output|Result):\n\Z", re.MULTILINE)
 _OPEN_STUB = re.compile(r"(?:from |import |@|(?:async )?def |class )")
-_READS = re.compile(r"\b(?:input\s*\(|stdin|open\s*\(\s*0|fileinput|read\s*\(|scanf|getchar|fgets|getline|fread)")
-_PRINTS = re.compile(r"\b(?:print|write|writelines|printf|puts|putchar|fputs|fwrite)\b")
-_HELPER = re.compile(
-    r"(?:from\s|import\s|@|(?:async\s+)?def\s|class\s|#|[A-Za-z_]\w*(?:\s*:[^=]+)?\s*=(?!=)|\"\"\"|''')"
-)
-_BINDS = re.compile(r"(?:(?:async\s+)?def|class)\s+(\w+)|([A-Za-z_]\w*)\s*(?::[^=]+)?=(?!=)")
 
 
 @dataclass(frozen=True)
@@ -178,25 +172,23 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
     answer = _answer_in(lines, facts)
     if not answer.strip():
         return False  # nothing yet, or a thought that goes on
-    has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts) is not None
-    # An answer is cut if it does not change with more text, even when that closes a string or a block that may be open.
-    ends = (f"{lines}{quotes}\n{'~' * 99}\n{'`' * 99}\nprint(input())\n" for quotes in ("", '"""', "'''"))
-    is_cut = has_end or all(_answer_in(more, facts) == answer for more in ends)
+    has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts)[1]
+    # An answer is cut if it does not change with more text, even when that closes what may be open.
+    more = f"<answer>\nprint(input())\n</answer>\n{'~' * 99}\n{'`' * 99}\nprint(input())\n"
+    ends = (f"{lines}{CLOSINGS}\n{quotes}\n{more}" for quotes in ("", '"""', "'''"))
+    is_cut = has_end or all(_answer_in(end, facts) == answer for end in ends)
     return is_cut and has_code(_program_in(answer, facts), facts.language)
 
 
 def _answer_in(completion: str, facts: PromptFacts) -> str:
     """Strip repeated prompt, role, thoughts, what follows the end of the turn, and the marks of an answer."""
     text = _without_echo(completion, facts)
-    text = text[found.end() :] if (found := _FIRST_TOKENS.match(text)) else text
-    text = text[found.end() :] if (found := _ROLE.match(text)) else text
-    text = without_thought(text, facts.is_thinking)
-    text = text[: _end_of_turn(text, facts.language)]
-    if facts.prefill:
+    text = without_header(without_thoughts(without_header(text), facts.is_thinking))
+    text = without_later_thoughts(text[: end_of_turn(text, facts.language)], facts.language)
+    if facts.prefill and not _begins_in_words(text, facts.language):
         text = facts.prefill + text
         return text[: find_blocks(text, facts.language)[0].end]
-    text = _tagged(text, facts.language)
-    return text[: _end_of_section(text, facts)]
+    return _tagged(text[: _end_of_section(text, facts)], facts)
 
 
 def _without_echo(completion: str, facts: PromptFacts) -> str:
@@ -212,26 +204,16 @@ def _without_echo(completion: str, facts: PromptFacts) -> str:
     return text
 
 
-def _end_of_turn(text: str, language: str) -> int:
-    """The offset of the first special token at the end of a line, or anywhere outside of strings and comments."""
-    last = _LAST_TOKEN.search(text)
-    end = last.start() if last else len(text)
-    if _WITHIN_LINE.search(text, 0, end) is None:
-        return end
-    between = 0
-    for lexeme, after in lexemes(text, 0, language):
-        if token := _WITHIN_LINE.search(text, between, min(after - len(lexeme), end)):
-            return token.start()
-        between = after
-    token = _WITHIN_LINE.search(text, between, end)
-    return token.start() if token else end
+def _tagged(text: str, facts: PromptFacts) -> str:
+    """The last text with code between the marks of an answer; without marks all of it, up to a mark that ends one.
 
-
-def _tagged(text: str, language: str) -> str:
-    """The last text with code between the marks of an answer; without marks all of it, up to a mark that ends one."""
+    What continues a file has no such marks.
+    """
     if not any(tag in text for pair in _TAGS.items() for tag in pair):
         return text
-    for line in reversed(list(source_lines(text, 0, language))):
+    language = facts.language
+    is_file = facts.style == "code" and not _begins_in_words(text, language)
+    for line in () if is_file else reversed(list(source_lines(text, 0, language))):
         if (opening := _TAG.match(text, line.start)) is not None:
             inside = text[opening.end() :]
             closing = inside.rfind(_TAGS[opening[1]])
@@ -261,10 +243,15 @@ def _end_of_section(text: str, facts: PromptFacts) -> int:
 
 
 def _start_of_code(text: str, language: str) -> int:
-    """The offset of the first line that is neither blank nor prose nor a comment."""
+    """The offset of the first line that is neither blank nor prose nor a comment nor a tag."""
     offset = 0
     for line in text.split("\n"):
-        if line.strip() and not line.startswith("#") and not is_prose(line, language):
+        if (
+            line.strip()
+            and not _TAG.fullmatch(line.rstrip())
+            and not line.startswith("#")
+            and not is_prose(line, language)
+        ):
             return offset
         offset += len(line) + 1
     return offset
@@ -277,7 +264,7 @@ class _Candidate:
     Attributes:
         program: its text.
         rank: 3 for a labelled block of the language, 2 for a bare one, 1 for text outside of blocks, 0 for another.
-        level: 2 if it has what the problem needs, 1 for a program that prints but does not read.
+        level: how much it has of what the problem needs, see `has_needed`.
         is_whole: whether it is not broken off.
     """
 
@@ -295,20 +282,20 @@ class _Candidate:
 def _program_in(answer: str, facts: PromptFacts) -> str:
     """The best candidate of an answer with its helpers, behind the given code if it is a body."""
     if _is_continued(answer, facts):
-        continued = answer[: _end_of_continuation(answer, facts)]
+        continued = answer[: _end_of_continuation(answer, facts)[0]]
         return f"{facts.given_code}\n{continued}" if facts.given_code else continued
     candidates = _candidates(answer, facts)
     if not candidates:
         return ""
     best = max(range(len(candidates)), key=lambda number: (candidates[number].order, number))
     program = candidates[best].program
-    if first_line(program)[:1].isspace():
+    if first_statement(program, facts.language)[:1].isspace():
         return _body_or_program(program, facts)
-    for helper in reversed(candidates[:best]):
-        is_definitions = helper.rank >= 2 and helper.is_whole and not helper.level
-        if is_definitions and _is_used(helper.program, program, facts):
-            program = helper.program.rstrip("\n") + "\n\n" + program
-    return program
+    most = 0 if facts.entry_point else 1  # a program may be in two blocks, of which the first reads
+    before = [
+        block.program for block in candidates[:best] if block.rank >= 2 and block.is_whole and block.level <= most
+    ]
+    return with_helpers(program, before, facts.language, facts.entry_point)
 
 
 def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
@@ -316,16 +303,24 @@ def _candidates(answer: str, facts: PromptFacts) -> list[_Candidate]:
     found, outside = [], 0
     for block in find_blocks(answer, language):
         found.append((answer[outside : block.start], 1))
-        program = block.program if block.is_closed else without_epilogue(block.program, language)
+        is_ended = block.is_closed and not _OUTPUT.search(block.program)  # the fence of the output may be next
+        program = block.program if is_ended else without_epilogue(block.program, language)
+        if first_line(program).startswith(">>> "):  # a session
+            typed = [line[4:] for line in program.split("\n") if line.startswith((">>>", "..."))]
+            program = "\n".join(typed)
         found.append((program, _rank(block, language)))
         outside = block.end
     found.append((answer[outside:], 1))
     candidates = []
     for text, rank in found:
         program = without_epilogue(text[end_of_preamble(text, language) :], language) if rank == 1 else text
-        if has_code(program, language) and not (rank == 1 and is_prose(first_line(program), language)):
+        if has_code(program, language) and not (rank in (1, 2) and is_prose(first_line(program), language)):
             whole = textwrap.dedent(program)
-            candidates.append(_Candidate(program, rank, _level(whole, facts), looks_complete(whole, language)))
+            candidates.append(
+                _Candidate(
+                    program, rank, has_needed(whole, facts.language, facts.entry_point), looks_complete(whole, language)
+                )
+            )
     return candidates
 
 
@@ -335,50 +330,18 @@ def _rank(block: Block, language: str) -> int:
     return 3 if block.label in LANGUAGES[language].labels else 0
 
 
-def _level(program: str, facts: PromptFacts) -> int:
-    """How much of what the problem needs a text has, see `_Candidate`."""
-    if facts.language == C.name:
-        return 2 * (re.search(rf"\b{re.escape(facts.entry_point or 'main')}\s*\([^;{{}}]*\)\s*{{", program) is not None)
-    if facts.entry_point:
-        name = re.escape(facts.entry_point)
-        defined = rf"[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+{name}\b"
-        bound = rf"{name}[ \t]*(?::[^=\n]+)?=(?!=)|from .*import .*\b{name}\b"
-        return 2 * (re.search(rf"^(?:{defined}|{bound})", program, re.MULTILINE) is not None)
-    return (1 + bool(_READS.search(program))) if _PRINTS.search(program) else 0
-
-
-def _is_used(helper: str, program: str, facts: PromptFacts) -> bool:
-    """Whether a block holds imports and definitions alone, and the program uses one of them that it does not have."""
-    if facts.language == C.name:
-        return "main" not in helper and "{" in helper
-    names: set[str] = set()
-    for line in source_lines(helper, 0, facts.language):
-        text = line_at(helper, line.start)
-        if not line.is_statement or not text.strip() or text[0].isspace():
-            continue
-        if not _HELPER.match(text) or (
-            facts.entry_point and re.search(rf"\b{re.escape(facts.entry_point)}\s*\(", text)
-        ):
-            return False
-        names |= _bound(text)
-    own = set().union(*(_bound(line) for line in program.split("\n")))
-    return any(name == "*" or (name not in own and re.search(rf"\b{re.escape(name)}\b", program)) for name in names)
-
-
-def _bound(line: str) -> set[str]:
-    """The names that an unindented line binds; ``*`` for all of a module."""
-    if line.startswith(("import ", "from ")):
-        return set(re.findall(r"(?:\bas\s+)?([\w*]+)(?=\s*(?:,|$|\)|#))", line.rpartition("import ")[2]))
-    found = _BINDS.match(line)
-    return {found[1] or found[2]} if found else set()
-
-
 def _body_or_program(program: str, facts: PromptFacts) -> str:
     """An indented text: the body of the given code, or a program without the indentation of what stood around it."""
     whole = textwrap.dedent(program)
-    if not facts.given_code or (facts.entry_point and _level(whole, facts) and not whole.startswith(("return", "if "))):
+    if not facts.given_code:
         return whole
-    return f"{facts.given_code}\n{program[: _end_of_continuation(program, facts)]}"
+    first = first_statement(program, facts.language)
+    bodies = tuple(first[: -len(first.lstrip())] + word for word in ("return", "if "))
+    lines = (line_at(program, line.start) for line in source_lines(program, 0, facts.language))
+    is_body = first.startswith(bodies) or any(line.startswith(bodies[0]) for line in lines)
+    if facts.entry_point and not is_body and has_needed(whole, facts.language, facts.entry_point):
+        return whole
+    return f"{facts.given_code}\n{program[: _end_of_continuation(program, facts)[0]]}"
 
 
 def _is_continued(answer: str, facts: PromptFacts) -> bool:
@@ -386,29 +349,44 @@ def _is_continued(answer: str, facts: PromptFacts) -> bool:
 
     Models that were trained to chat write the whole program.
     """
-    if facts.style != "code" or answer.lstrip().startswith(("```", "~~~")):
+    if facts.style != "code" or _begins_in_words(answer, facts.language):
         return False
-    first = first_line(answer)
+    first = first_statement(answer, facts.language) or first_line(answer)
     return not (facts.given_code and first and not first[0].isspace())
 
 
-def _end_of_continuation(answer: str, facts: PromptFacts) -> int | None:
-    """Find the end of a continuation: the place where other text begins in a completion of given code.
+def _begins_in_words(answer: str, language: str) -> bool:
+    """Whether prose, a fence or a tag is before any code: models that were trained to chat do not continue a text."""
+    first = first_statement(answer, language)
+    return is_prose(first, language) or begins_block(first) or _TAG.match(first) is not None
 
-    Given code ends in an open function, which ends with the first line that is not indented. Without given code a file
-    ends at a paragraph of prose or the text of another problem; for a call problem also at the first assertion or
-    print.
+
+def _end_of_continuation(answer: str, facts: PromptFacts) -> tuple[int, bool]:
+    """Find the end of a continuation, and whether other text is there: then it stays the end, whatever follows.
+
+    Given code ends in an open function, which ends with the first line that is not indented, but for comments within it
+    and for functions that it uses. Without given code a file ends at a paragraph of prose or the text of another
+    problem; for a call problem also at the first assertion or print.
     """
     stop = _UNINDENTED if facts.given_code else _NEXT_PROBLEM if facts.kind == "stdin" else _NEXT_STEP
     if facts.language != PYTHON.name:
         stop = _NEXT_BLOCK
-    begun = False
+    begun, seen, comments = False, 0, -1
+    used: set[str] = set()
+    known = {facts.entry_point, *_DEFINITION.findall(facts.given_code)}
     for line in source_lines(answer, 0, facts.language):
         text = line_at(answer, line.start)
+        if stop is _UNINDENTED and line.is_statement and text.startswith("#"):
+            comments = line.start if comments < 0 else comments
+            continue
         is_other = line.is_statement and (
             stop.match(text) or (is_set_off(answer, line.start) and is_prose(text, facts.language))
         )
+        if is_other and stop is _UNINDENTED and (helper := _DEFINITION.match(text)):
+            used.update(_WORD.findall(answer, seen, line.start))
+            seen, is_other = line.start, helper[1] in known or helper[1] not in used
         if begun and is_other:
-            return line.start
-        begun = begun or bool(text.strip())
-    return None
+            return (line.start if comments < 0 else comments), True
+        if text.strip():
+            begun, comments = True, -1
+    return (len(answer) if comments < 0 or not begun else comments), False

@@ -31,8 +31,21 @@ _HEADING = re.compile(r"[^\W\d_a-z][^\W\d_]*(?: [^\W\d_]+)*[*_]*\s*[:：][*_]*\s
 _END_OF_WORDS = re.compile(r"[=(\[{`\"]|:(?!\s+\w)|(?<!\w)'")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _STRING_OR_COMMENT = re.compile(r"\"[^\"]*\"|'[^']*'|#.*|//.*")
-_ASIAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_ASIAN_STOP = re.compile(r"[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
+_ASIAN = re.compile(r"[\u0590-\u10ff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_ASIAN_STOP = re.compile(r"[\u060c\u061f\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]")
+# What no statement is: a symbol before words, a known heading, words with quoted code.
+_SHORT = re.compile(
+    "|".join(
+        (
+            r"[\u2705\u2714\u274c\U0001f300-\U0001faff]",
+            r"(?:OK|Okay|Answer|Solution|Explanation)\Z|(?:Certainly|Sure|Done)[.!]\Z",
+            r"(?:[Cc]ode|[Ss]olution|[Aa]nswer|[Ee]xplanation|[Hh]ere(?:'s| is))\s*:\Z",
+            r"(?:Solution|Explanation|Answer|Note) \([\w ,]+\):(?:\s|\Z)",
+            r"(?:Call|Use|Run|See|Try|The|It|This) `[^`]+`",
+            r"(?:def|class) \w+ (?:is|does|will|takes|returns)\s",
+        )
+    )
+)
 _SIGNS = re.compile(r"[=()\[\]{}]")
 # Words that may be next to a name in an expression.
 _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
@@ -92,10 +105,16 @@ def first_line(text: str) -> str:
     return next((line for line in text.split("\n") if line.strip()), "")
 
 
+def first_statement(text: str, language: str) -> str:
+    """The first line that is neither blank nor a comment; empty without one."""
+    comment = LANGUAGES[language].comment
+    lines = text.split("\n")
+    return next((line for line in lines if line.strip() and not line.lstrip().startswith(comment)), "")
+
+
 def has_code(program: str, language: str) -> bool:
     """Whether there is a line that is neither blank nor a comment."""
-    comment = LANGUAGES[language].comment
-    return any(line.strip() and not line.lstrip().startswith(comment) for line in program.split("\n"))
+    return bool(first_statement(program, language))
 
 
 def looks_complete(program: str, language: str) -> bool:
@@ -173,7 +192,7 @@ def is_prose(line: str, language: str) -> bool:
         return False
     if language == C.name and (text.endswith(_ENDS_OF_C) or text.startswith("#")):
         return False
-    if _RULE.match(text):
+    if _RULE.match(text) or _SHORT.match(text):
         return True
     outside = _STRING_OR_COMMENT.sub("", text)
     if _ASIAN.search(outside) and (_ASIAN_STOP.search(outside) or not _SIGNS.search(outside)):

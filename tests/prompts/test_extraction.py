@@ -158,6 +158,14 @@ def test_a_raw_completion_is_the_program(completion: str) -> None:
         " ",
         "<s>",
         "~~~a",
+        "> ```\n",
+        "> a\n",
+        "````md\n```\n",
+        "<think>\n</think>\nx\n",
+        "def f(): ...\n",
+        "```python\nimport a\n```\n",
+        "Call `",
+        "from import ",
     ],
 )
 def test_long_texts_of_any_kind_are_read_in_one_pass(piece: str) -> None:

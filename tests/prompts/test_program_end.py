@@ -24,6 +24,8 @@ _LINES = (
     "Here is the program:", "This doubles the number.", "### Problem", "### Solution", "### Instruction:",
     "### Response:", "### Problem of sorts", "Double a number.", "Double.", "assert double([1]) == [2]", "<|EOT|>",
     "<s>", "print(1)<|endoftext|>", "<think>", "</think>", "numbers = [", "]", "if n:", "x = 'a", "1. First, read it",
+    "    return helper(numbers)", "def helper(x):", "    return x", "</s>", "<answer>", "</answer>",
+    "from helper import double", "> ```python", "> print(1)", "````markdown", "✅ Done!", ">>> print(1)",
 )  # fmt: skip
 TEXTS = st.lists(st.sampled_from(_LINES), max_size=14).map("\n".join)
 
@@ -77,9 +79,18 @@ def test_the_end_is_seen_with_the_line_that_is_no_longer_part_of_it(
         "### Problem\nDouble a number.\n",
         "def f():\n    return 1\n\nprint(f())\n",
         "print(1)\n```\n",
+        "We read it:\n\n```python\n",
         "Here is the program:\n\nIt doubles the number.\n",
         "",
     ],
 )
 def test_a_program_that_may_go_on_is_not_over(text: str) -> None:
     assert not is_over(text, PromptFacts.of(STDIN, OURS))
+
+
+@pytest.mark.parametrize("format", [CODE, PREFILLED])
+@pytest.mark.parametrize(
+    "start", ["We read it and double it.\n\n", "<answer>\n", "```python\n", "1. Read the number.\n"]
+)
+def test_words_before_a_program_do_not_end_it(format: PromptFormat, start: str) -> None:
+    assert not is_over(f"{start}```python\nprint(1)\n```\n", PromptFacts.of(STDIN, format))
