@@ -36,7 +36,10 @@ class ScoreConfig:
         None, "File for the scores; if it exists, only missing scores are computed.", metavar="FILE"
     )
     extract: str = setting(
-        "auto", "auto: extract the code from the completion; raw: score the text unchanged.", choices=EXTRACT_MODES
+        "auto",
+        "auto: extract the code from the completion; definitions: without tests and examples next to its functions; "
+        "raw: score the text unchanged.",
+        choices=EXTRACT_MODES,
     )
     input: str | None = setting(
         None, "With FILE: standard input of the program, as text or a file name.", metavar="TEXT"

@@ -32,7 +32,7 @@ from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
-from securecoderl_edge.prompts.extraction import EXTRACT_MODES
+from securecoderl_edge.prompts.extraction import DEFINITIONS, EXTRACT_MODES
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runs import Budget
 from securecoderl_edge.runtimes.opening import RuntimeSettings
@@ -72,8 +72,9 @@ class BenchSettings(RuntimeSettings, SamplingSettings):
     )
     extract: str | None = setting(
         None,
-        "auto: score the program in a completion; raw: its whole text, which then does not stop at the end of a "
-        "program.  [default: that of the run's training, else auto]",
+        "auto: score the program in a completion; definitions: without tests and examples next to its functions; raw: "
+        "the whole text, which then does not stop at the end of a program.  [default: that of the run's training, "
+        "else auto]",
         choices=EXTRACT_MODES,
     )
     max_tests: int = setting(
@@ -237,7 +238,8 @@ def with_budgets(
     if settings.protocol == "evalplus":
         if style not in ("auto", "evalplus"):
             raise UsageError("--protocol evalplus decides the prompt. Leave out --prompt-style.")
-        joined, style = replace(joined, max_tokens=settings.max_tokens or BENCHMARK_TOKENS), "evalplus"
+        extract, style = settings.extract or DEFINITIONS, "evalplus"
+        joined = replace(joined, max_tokens=settings.max_tokens or BENCHMARK_TOKENS, extract=extract)
     if taken:
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
     return replace(

@@ -25,7 +25,7 @@ from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.blocks import Block, begins_block, find_blocks
 from securecoderl_edge.prompts.chat import Untemplated
-from securecoderl_edge.prompts.helpers import has_needed, with_helpers
+from securecoderl_edge.prompts.helpers import definitions_in, has_needed, with_helpers
 from securecoderl_edge.prompts.source_lines import (
     end_of_preamble,
     first_line,
@@ -51,7 +51,8 @@ from securecoderl_edge.prompts.styles import (
 from securecoderl_edge.prompts.thoughts import CLOSINGS, open_thought, without_later_thoughts, without_thoughts
 from securecoderl_edge.prompts.turns import end_of_turn, without_header
 
-EXTRACT_MODES = ("auto", "raw")
+DEFINITIONS = "definitions"
+EXTRACT_MODES = ("auto", DEFINITIONS, "raw")
 
 _BYTE_ORDER_MARK = re.compile(r"\A(?:\ufeff(?!\ufeff)|\s*\u200b+)")  # Python accepts one, but no other mark
 _STYLES_WITH_SECTIONS = ("stdin", "paper")
@@ -91,6 +92,7 @@ class PromptFacts:
         language: of the program, a name in `LANGUAGES`.
         entry_point: the function that the problem needs; empty for a program that reads and prints.
         prefill: the beginning of the answer, which the prompt has and the completion has not.
+        definitions_only: tests and examples beside the definitions are left out, see `definitions_in`.
     """
 
     style: str = OURS.style
@@ -101,6 +103,7 @@ class PromptFacts:
     language: str = PYTHON.name
     entry_point: str = ""
     prefill: str = ""
+    definitions_only: bool = False
 
     @classmethod
     def of(cls, problem: Problem, format: PromptFormat = OURS) -> PromptFacts:
@@ -133,14 +136,20 @@ def recorded_format(style: str, is_thinking: bool = False) -> PromptFormat:
 
 
 def prompt_facts(problem: Problem, format: PromptFormat = OURS, extract: str = "auto") -> PromptFacts | None:
-    """`PromptFacts.of`, or None for ``raw``: the whole completion is the program.
+    """`PromptFacts.of`; None for ``raw``, where the whole completion is the program.
+
+    With ``definitions``, a program in Python that is to define a function is left with its definitions only.
 
     Raises:
         ValueError: unknown mode.
     """
     if extract not in EXTRACT_MODES:
         raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {extract!r}")
-    return PromptFacts.of(problem, format) if extract == "auto" else None
+    if extract == "raw":
+        return None
+    facts = PromptFacts.of(problem, format)
+    is_for_python = facts.language == PYTHON.name and facts.kind == "call"
+    return replace(facts, definitions_only=extract == DEFINITIONS and is_for_python)
 
 
 def extract_program(completion: str, facts: PromptFacts | None) -> str:
@@ -152,6 +161,8 @@ def extract_program(completion: str, facts: PromptFacts | None) -> str:
     if facts is None:
         return completion
     program = _program_in(_answer_in(completion, facts), facts)
+    if facts.definitions_only:
+        program = definitions_in(program)
     if has_code(program, facts.language):
         return program
     return f"<think>{completion}" if facts.is_thinking else completion

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from securecoderl_edge.languages.language import C
+from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.prompts.source_lines import line_at, source_lines
 
 _READS = re.compile(r"\b(?:input\s*\(|stdin|open\s*\(\s*0|fileinput|read\s*\(|scanf|getchar|fgets|getline|fread)")
@@ -106,3 +106,22 @@ def _bound(statement: str) -> set[str]:
     targets = [target.strip(" *()") for target in left.partition(":")[0].split(",")]
     is_binding = sign and right[:1] != "=" and all(target.isidentifier() for target in targets)
     return set(targets) if is_binding else set()
+
+
+# Whatever else stands at the left edge is an example or a test.
+_KEPT = re.compile(
+    r"(?:async\s+def|def|class|import|from)\b|[@#)\]}]|[A-Za-z_][\w.]*(?:\s*,\s*\w+)*\s*(?::[^=]+)?=(?!=)"
+)
+
+
+def definitions_in(program: str) -> str:
+    """The imports, definitions and assignments of a program in Python, as EvalPlus' sanitizer leaves them."""
+    lines = list(source_lines(program, 0, PYTHON.name))
+    kept, is_kept = [], True
+    for line, end in zip(lines, [*(each.start for each in lines[1:]), len(program)], strict=True):
+        text = program[line.start : end]
+        if line.is_statement and text[:1].strip():
+            is_kept = _KEPT.match(text) is not None
+        if is_kept:
+            kept.append(text)
+    return "".join(kept)

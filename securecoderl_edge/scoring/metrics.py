@@ -67,7 +67,9 @@ def is_right_and_secure(row: Row) -> bool | None:
 
 def passes_base_tests(row: Row) -> bool | None:
     """Whether a sample passes the tests of the original benchmark, in a set with more tests; None in others."""
-    return list(row["verdicts"][:1]) == ["pass"] if row.get("has_base_tests") else None
+    if not row.get("has_base_tests"):
+        return None
+    return list(row["verdicts"][:1]) == ["pass"] and "own_error" not in row["verdicts"]
 
 
 # Of problems with security tests, or with more tests than the original benchmark; func-sec@1 is the name of the second

@@ -13,7 +13,13 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_digest
-from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts, recorded_format
+from securecoderl_edge.prompts.extraction import (
+    DEFINITIONS,
+    PromptFacts,
+    extract_program,
+    prompt_facts,
+    recorded_format,
+)
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.files import take_lock
@@ -34,7 +40,7 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
             repeats an (id, sample).
     """
     known = {problem.id: problem for problem in problems}
-    facts: dict[tuple[str, str, bool], PromptFacts | None] = {}
+    facts: dict[tuple[str, str, str, bool], PromptFacts | None] = {}
     seen: dict[Key, int] = {}
     lines = Counter[str]()
     submissions = []
@@ -56,10 +62,11 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
         if (name, sample) in seen:
             raise SceError(f"{where}: duplicate sample {sample} of {name!r}, already in line {seen[name, sample]}")
         seen[name, sample] = number
-        asked = name, str(record.get("prompt_style") or PromptFacts.style), record.get("is_thinking") is True
+        mode = DEFINITIONS if extract == "auto" and record.get("extract") == DEFINITIONS else extract
+        asked = name, mode, str(record.get("prompt_style") or PromptFacts.style), record.get("is_thinking") is True
         try:
             if asked not in facts:
-                facts[asked] = prompt_facts(known[name], recorded_format(*asked[1:]), extract)
+                facts[asked] = prompt_facts(known[name], recorded_format(*asked[2:]), mode)
         except UsageError as error:
             raise SceError(f"{where}: {error}") from None
         submissions.append(Submission(known[name], extract_program(completion, facts[asked]), sample, extract))

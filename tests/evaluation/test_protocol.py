@@ -44,7 +44,7 @@ def test_a_protocol_is_refused_for_other_problems() -> None:
 
 def test_a_protocol_decides_prompt_length_and_end() -> None:
     asked = with_budgets(BenchSettings(problems="humaneval", protocol="evalplus"), [])
-    assert (asked.prompt_style, asked.max_tokens) == ("evalplus", 768)
+    assert (asked.prompt_style, asked.max_tokens, asked.extract) == ("evalplus", 768, "definitions")
     assert asked.plan(OURS).sampling.stop == EVALPLUS_STOPS
     assert with_budgets(BenchSettings(problems="mbpp"), []).max_tokens == 768
     assert with_budgets(BenchSettings(), []).max_tokens == 256

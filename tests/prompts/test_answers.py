@@ -9,8 +9,9 @@ import pytest
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import Untemplated
-from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
-from securecoderl_edge.prompts.styles import CHAT_STYLES, PromptFormat
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
+from securecoderl_edge.prompts.helpers import definitions_in
+from securecoderl_edge.prompts.styles import CHAT_STYLES, OURS, PromptFormat
 
 ADD = "def add(a, b):\n    return a + b\n"
 CALL = Problem("add", "Add two numbers.", kind="call", entry_point="add", assertions=("assert add(1, 2) == 3",))
@@ -271,3 +272,33 @@ def test_the_programs_of_the_table_are_programs() -> None:
     broken = {"docstring never closed", "no code"}
     for name in ANSWERS.keys() - broken:
         ast.parse(ANSWERS[name][2])
+
+
+@pytest.mark.parametrize(
+    ("program", "kept"),
+    [
+        ("def f(x):\n    return x\nassert f(1) == 2\n", "def f(x):\n    return x\n"),
+        ("def f(x):\n    return x\n\nprint(\n    f(1),\n)\nx = f(2)\n", "def f(x):\n    return x\n\nx = f(2)\n"),
+        (
+            "import re\nN: int = 3\n@g\ndef f(x):\n    assert x\n",
+            "import re\nN: int = 3\n@g\ndef f(x):\n    assert x\n",
+        ),
+        (
+            "def f(\n    x,\n):\n    return x\nif __name__ == '__main__':\n    f(1)\n",
+            "def f(\n    x,\n):\n    return x\n",
+        ),
+        ('def f(x):\n    """\nassert f(1)\n"""\nassert f("', 'def f(x):\n    """\nassert f(1)\n"""\n'),
+        ("x == 1\nx += 1\nfor i in x:\n    pass\nasync def f(): pass\n", "async def f(): pass\n"),
+        ("# What it does\ndef f(): pass\n", "# What it does\ndef f(): pass\n"),
+        ("a, b = 1, 2\n", "a, b = 1, 2\n"),
+    ],
+)
+def test_tests_and_examples_beside_definitions_can_be_left_out(program: str, kept: str) -> None:
+    assert definitions_in(program) == kept
+
+
+def test_definitions_are_extracted_of_functions_in_python_only() -> None:
+    answer = fenced(f"{ADD}assert add(1, 2) == 4\n")
+    assert "assert" not in extract_program(answer, prompt_facts(CALL, OURS, "definitions"))
+    assert "assert" in extract_program(answer, prompt_facts(CALL, OURS))
+    assert "assert" in extract_program(answer, prompt_facts(STDIN, OURS, "definitions"))
