@@ -180,5 +180,5 @@ def test_a_long_line_of_any_kind_is_read_in_one_pass(line: str, filling: str) ->
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be one of auto, raw"):
+    with pytest.raises(ValueError, match="must be one of auto, definitions, raw"):
         prompt_facts(PROBLEM, extract="json")
