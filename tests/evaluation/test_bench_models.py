@@ -54,6 +54,7 @@ def test_a_real_hugging_face_folder_is_measured(tiny_model: Path, folder: Path) 
     assert model["first_token_seconds_p50"] > 0
 
 
+@pytest.mark.slow
 def test_a_killed_child_changes_no_figure(tiny_gguf: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = (
         str(tiny_gguf),

@@ -178,6 +178,7 @@ def test_the_page_names_no_address_and_permits_no_script(make_run: MakeRun) -> N
 
 
 @needs_charts
+@pytest.mark.slow
 def test_the_same_folder_gives_the_same_page_with_ids_that_are_unique(make_run: MakeRun) -> None:
     run = make_run([update("binary", step) for step in range(1, 40)], [sample(1, "a")], {"binary": outcome(0, 39)})
     text = render_report(run)

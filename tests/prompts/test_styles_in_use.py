@@ -99,7 +99,10 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[Learner]:
     return learners
 
 
-@pytest.mark.parametrize("style", ["stdin", pytest.param("paper", marks=pytest.mark.slow), "chat", "prefilled"])
+@pytest.mark.parametrize(
+    "style",
+    ["stdin", pytest.param("paper", marks=pytest.mark.slow), "chat", pytest.param("prefilled", marks=pytest.mark.slow)],
+)
 def test_training_bench_and_the_exported_file_see_the_same_tokens(
     settings: Callable[..., TrainSettings], tmp_path: Path, problems: Path, style: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

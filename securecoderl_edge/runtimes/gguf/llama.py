@@ -326,14 +326,12 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
 
 def _advice(path: Path, reason: str) -> str:
     """What to do about a file that llama.cpp cannot load."""
-    is_ours = manifest_path(path).is_file()
     if unknown := re.search(r"unknown (?:model architecture|pre-tokenizer type): '([^']*)'", reason):
-        if is_ours and "pre-tokenizer" in reason:
-            return "export it again, with --pre-tokenizer"
-        return f"this llama.cpp does not know {unknown[1]}: take another file, or a newer llama-cpp-python"
+        other = "export it with --pre-tokenizer NAME" if "pre-tokenizer" in reason else "take another file"
+        return f"this llama.cpp does not know {unknown[1]}: {other}, or take a newer llama-cpp-python"
     if re.search(r"unable to allocate|failed to allocate|out of memory", reason):
         return "the memory does not suffice: take a smaller model, or end other programs"
-    return "export it again" if is_ours else "the file is cut or damaged: download it again"
+    return "export it again" if manifest_path(path).is_file() else "the file is cut or damaged: download it again"
 
 
 def _reason() -> str:
