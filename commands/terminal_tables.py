@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from securecoderl_edge.commands.console import data, new_console
+from securecoderl_edge.evaluation.conclusions import conclusions
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
@@ -20,7 +21,6 @@ from securecoderl_edge.evaluation.tables import (
     Table,
     bench_tables,
     comparison_table,
-    conclusions,
     devices_in_words,
     prompts_in_words,
     to_markdown,

@@ -10,6 +10,7 @@ from typing import Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluation.conclusions import conclusions
 from securecoderl_edge.evaluation.evaluate import (
     BATCH,
     Evaluation,
@@ -23,7 +24,6 @@ from securecoderl_edge.evaluation.tables import (
     Comparison,
     compare,
     comparison_record,
-    conclusions,
     corrected,
     summary_record,
 )

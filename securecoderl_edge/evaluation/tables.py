@@ -28,7 +28,7 @@ ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
 _SIGNIFICANCE, _Z_POWER = 0.05, 0.8416  # of 80 %
 
-_SOLVED = Metric("", "", True, lambda row: None)
+SOLVED = Metric("", "", True, lambda row: None)
 # Columns of quality are `scoring.metrics.METRICS`.
 _SPEED_COLUMNS = (
     "Model",
@@ -125,45 +125,12 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
     if interval is None:
         return ABSENT
     scale, digits = (100, 1) if metric.is_rate else (1, metric.decimals)
-    value = _number(interval.value * scale, digits, signed)
+    value = number_cell(interval.value * scale, digits, signed)
     if math.isnan(interval.low):
         return value
     digits = min(digits, 2) if lines == 2 else digits
-    low, high = (_number(bound * scale, digits, signed) for bound in (interval.low, interval.high))
+    low, high = (number_cell(bound * scale, digits, signed) for bound in (interval.low, interval.high))
     return f"{value}\n{low}–{high}" if lines == 2 else f"{value} [{low}, {high}]"
-
-
-def conclusions(
-    summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison], asked: str = ""
-) -> list[str]:
-    """What an evaluation says, in words: pass@k of each model, and of each comparison whether a difference is shown.
-
-    Args:
-        asked: the benchmark and its protocol.
-    """
-    lines = []
-    for summary in summaries:
-        rates = {1: summary.metrics["all_tests_rate"], **summary.pass_at}
-        cells = [f"pass@{k} {interval_cell(rate, _SOLVED)} %" for k, rate in rates.items()]
-        if base := summary.metrics.get("base_tests_rate"):
-            cells.append(f"with the base tests alone {interval_cell(base, _SOLVED)} %")
-        lines.append(f"{summary.label}: {', '.join(cells)} of {summary.problems} problems{asked}")
-    for comparison in comparisons:
-        found = {each.metric.name: each for each in comparison.differences}["all_tests_rate"]
-        points = f"{_number(found.interval.value * 100, 1, True)} points"
-        verdict_in_words = f"{verdict(found)}, {points}"
-        if not found.distinguishable:
-            verdict_in_words = f"no difference shown ({points})"
-            if found.needed is not None and found.needed > comparison.problems:
-                verdict_in_words += f"; about {_round_up(found.needed):,} problems would be needed for one of this size"
-        lines.append(f"{comparison.second} against {comparison.first}: {verdict_in_words}")
-    return lines
-
-
-def _round_up(count: int) -> int:
-    """To two digits: it is an estimate."""
-    unit: int = 10 ** max(0, len(str(count)) - 2)
-    return -(-count // unit) * unit
 
 
 def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
@@ -231,8 +198,8 @@ def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Tab
     rows = [
         (
             summary.label,
-            *(interval_cell(summary.pass_at.get(k), _SOLVED, lines=lines) for k in ks),
-            *(interval_cell(summary.func_sec_at.get(k), _SOLVED, lines=lines) for k in secure_ks),
+            *(interval_cell(summary.pass_at.get(k), SOLVED, lines=lines) for k in ks),
+            *(interval_cell(summary.func_sec_at.get(k), SOLVED, lines=lines) for k in secure_ks),
         )
         for summary in summaries
     ]
@@ -351,10 +318,10 @@ def bench_tables(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> l
 
 
 def bench_markdown(
-    summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = (), asked: str = ""
+    summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = (), conclusions: Sequence[str] = ()
 ) -> str:
-    """The `conclusions` and all tables of an evaluation as one Markdown text."""
-    parts = ["".join(f"* {line}\n" for line in conclusions(summaries, comparisons, asked))]
+    """The conclusions and all tables of an evaluation as one Markdown text."""
+    parts = ["".join(f"* {line}\n" for line in conclusions)]
     parts += [to_markdown(table) for table in bench_tables(summaries)]
     for comparison in comparisons:
         title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
@@ -391,7 +358,7 @@ def interval_record(interval: Interval | None) -> dict[str, Any] | None:
     return {"value": interval.value, "low": low, "high": high, "n": interval.n}
 
 
-def _number(value: float, digits: int, signed: bool) -> str:
+def number_cell(value: float, digits: int, signed: bool) -> str:
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     return text.replace("-", "", 1) if float(text) == 0 and text.startswith("-") else text
 

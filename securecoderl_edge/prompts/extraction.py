@@ -11,8 +11,7 @@ body continues the given code. Where the prompt has the beginning of a block or 
 continues it. A program is never repaired: one that breaks off in the middle of a statement stays so and does not parse,
 since a repair would overrate the model.
 
-Nothing here compiles the text, because untrusted text can crash a parser. The text is scanned line by line, in time
-proportional to its length.
+Nothing here compiles the text, which could crash a parser. It is scanned by lines, in time proportional to its length.
 """
 
 from __future__ import annotations
@@ -147,16 +146,14 @@ def prompt_facts(problem: Problem, format: PromptFormat = OURS, extract: str = "
         raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {extract!r}")
     if extract == "raw":
         return None
-    facts = PromptFacts.of(problem, format)
-    is_for_python = facts.language == PYTHON.name and facts.kind == "call"
-    return replace(facts, definitions_only=extract == DEFINITIONS and is_for_python)
+    is_function = (problem.language, problem.kind) == (PYTHON.name, "call")
+    return replace(PromptFacts.of(problem, format), definitions_only=extract == DEFINITIONS and is_function)
 
 
 def extract_program(completion: str, facts: PromptFacts | None) -> str:
     """The program in a completion, see above; without ``facts`` all of it.
 
-    A completion without any code is returned whole: an empty text is a program that runs clean, and one with other
-    text, or with a thought alone, must not count as one.
+    A completion without code is returned whole: an empty text runs clean, and other text must not count as one.
     """
     if facts is None:
         return completion

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from securecoderl_edge.evaluation.conclusions import conclusions
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
@@ -22,7 +23,6 @@ from securecoderl_edge.evaluation.tables import (
     compare,
     comparison_record,
     comparison_table,
-    conclusions,
     corrected,
     interval_cell,
     pass_table,
