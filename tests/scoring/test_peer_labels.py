@@ -71,6 +71,7 @@ def test_generated_programs_get_the_results_that_coderl_recorded(
         for each, score in zip(generated, scores, strict=True)
         if each["result"] != as_recorded(score)
     ]
-    # CodeRL imports a program to compile it, so a NameError at module level is "does not compile" there.
-    explained = {"0001": [], "4184": [(-2, "nameerror", -1)]}
+    # CodeRL imports a program to compile it, so a NameError at module level is "does not compile" there. Here the
+    # function is still called, and gives a wrong answer.
+    explained = {"0001": [], "4184": [(-2, "nameerror", False)]}
     assert differing == explained[name]
