@@ -47,6 +47,7 @@ from securecoderl_edge.prompts.styles import (
     STOP_MARKERS,
     PromptFormat,
 )
+from securecoderl_edge.prompts.tags import begins_with_tag, is_tag, without_tags
 from securecoderl_edge.prompts.thoughts import CLOSINGS, open_thought, without_later_thoughts, without_thoughts
 from securecoderl_edge.prompts.turns import end_of_turn, without_header
 
@@ -61,10 +62,6 @@ _PROMPT = re.compile(
     rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
     re.DOTALL,
 )
-_TAGS = {f"<{name}>": f"</{name}>" for name in ("answer", "code", "solution")}
-_TAGS |= {"[PYTHON]": "[/PYTHON]", "[BEGIN]": "[DONE]"}
-_TAG = re.compile(rf"[ \t]*({'|'.join(map(re.escape, _TAGS))})")
-_CLOSING_TAG = re.compile(rf"^(?:{'|'.join(map(re.escape, _TAGS.values()))})|(?:</answer>|\[DONE\])\s*\Z", re.MULTILINE)
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
@@ -74,6 +71,8 @@ _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
 _NEXT_BLOCK = re.compile(r"```")  # in C, where neither indentation nor text between quotes tells more
 
+# Closes a block within a longer one, then that.
+_RISING = "\n".join("`" * length for length in range(3, 8))
 _OUTPUT = re.compile(r"^(?:Example )?(?:Output|Result):\n\Z", re.MULTILINE)
 _OPEN_STUB = re.compile(r"(?:from |import |@|(?:async )?def |class )")
 
@@ -181,22 +180,30 @@ def is_over(completion: str, facts: PromptFacts) -> bool:
     if not answer.strip():
         return False  # nothing yet, or a thought that goes on
     has_end = _is_continued(answer, facts) and _end_of_continuation(answer, facts)[1]
+    has_end = has_end and not _begins_in_words(_turn_in(lines, facts), facts.language)  # a later tag may replace it
     # An answer is cut if it does not change with more text, even when that closes what may be open.
     more = f"<answer>\nprint(input())\n</answer>\n{'~' * 99}\n{'`' * 99}\nprint(input())\n"
-    ends = (f"{lines}{CLOSINGS}\n{quotes}\n{more}" for quotes in ("", '"""', "'''"))
+    ends = (f"{lines}{CLOSINGS}\n{first}\n{more}" for first in ("", '"""', "'''", _RISING))
     is_cut = has_end or all(_answer_in(end, facts) == answer for end in ends)
     return is_cut and has_code(_program_in(answer, facts), facts.language)
 
 
 def _answer_in(completion: str, facts: PromptFacts) -> str:
-    """Strip repeated prompt, role, thoughts, what follows the end of the turn, and the marks of an answer."""
-    text = _without_echo(completion, facts)
-    text = without_header(without_thoughts(without_header(text), facts.is_thinking))
-    text = without_later_thoughts(text[: end_of_turn(text, facts.language)], facts.language)
+    """Strip all but the answer: what is around the turn, other sections, and the tags of an answer."""
+    text = _turn_in(completion, facts)
     if facts.prefill and not _begins_in_words(text, facts.language):
         text = facts.prefill + text
         return text[: find_blocks(text, facts.language)[0].end]
-    return _tagged(text[: _end_of_section(text, facts)], facts)
+    text = text[: _end_of_section(text, facts)]
+    is_file = facts.style == "code" and not _begins_in_words(text, facts.language)  # which has no tags
+    return without_tags(text, facts.language, up_to_end=is_file)
+
+
+def _turn_in(completion: str, facts: PromptFacts) -> str:
+    """Strip repeated prompt, role, thoughts and what follows the end of the turn."""
+    text = _without_echo(completion, facts)
+    text = without_header(without_thoughts(without_header(text), facts.is_thinking))
+    return without_later_thoughts(text[: end_of_turn(text, facts.language)], facts.language)
 
 
 def _without_echo(completion: str, facts: PromptFacts) -> str:
@@ -210,26 +217,6 @@ def _without_echo(completion: str, facts: PromptFacts) -> str:
     if (heading := _PROMPT.match(start)) is not None:
         return start[heading.end() :]
     return text
-
-
-def _tagged(text: str, facts: PromptFacts) -> str:
-    """The last text with code between the marks of an answer; without marks all of it, up to a mark that ends one.
-
-    What continues a file has no such marks.
-    """
-    if not any(tag in text for pair in _TAGS.items() for tag in pair):
-        return text
-    language = facts.language
-    is_file = facts.style == "code" and not _begins_in_words(text, language)
-    for line in () if is_file else reversed(list(source_lines(text, 0, language))):
-        if (opening := _TAG.match(text, line.start)) is not None:
-            inside = text[opening.end() :]
-            closing = inside.rfind(_TAGS[opening[1]])
-            inside = inside if closing < 0 else inside[:closing]
-            if has_code(inside, language):
-                return inside
-    end = _CLOSING_TAG.search(text)
-    return text[: end.start()] if end else text
 
 
 def _end_of_section(text: str, facts: PromptFacts) -> int:
@@ -254,12 +241,7 @@ def _start_of_code(text: str, language: str) -> int:
     """The offset of the first line that is neither blank nor prose nor a comment nor a tag."""
     offset = 0
     for line in text.split("\n"):
-        if (
-            line.strip()
-            and not _TAG.fullmatch(line.rstrip())
-            and not line.startswith("#")
-            and not is_prose(line, language)
-        ):
+        if line.strip() and not is_tag(line) and not line.startswith("#") and not is_prose(line, language):
             return offset
         offset += len(line) + 1
     return offset
@@ -366,7 +348,7 @@ def _is_continued(answer: str, facts: PromptFacts) -> bool:
 def _begins_in_words(answer: str, language: str) -> bool:
     """Whether prose, a fence or a tag is before any code: models that were trained to chat do not continue a text."""
     first = first_statement(answer, language)
-    return is_prose(first, language) or begins_block(first) or _TAG.match(first) is not None
+    return is_prose(first, language) or begins_block(first) or begins_with_tag(first)
 
 
 def _end_of_continuation(answer: str, facts: PromptFacts) -> tuple[int, bool]:

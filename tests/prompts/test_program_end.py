@@ -42,6 +42,18 @@ def check_that_what_follows_the_end_changes_nothing(
             assert extract_program(text[:end], PromptFacts.of(problem, format)) == whole, text[:end]
 
 
+@pytest.mark.parametrize(
+    ("problem", "format", "text"),
+    [
+        (STDIN, OURS, "n = int(input())\n````markdown\n   ```\n### Problem\nn = int(input())\n```"),
+        (BEGUN, CODE, f"<answer>\n{BODY}\n<answer>\nn = int(input())"),
+        (BEGUN, CODE, f"<think>\n</think>\n<answer>\n{BODY}\n<answer>\nn = int(input())"),
+    ],
+)
+def test_a_longer_block_or_another_tag_may_still_follow(problem: Problem, format: PromptFormat, text: str) -> None:
+    check_that_what_follows_the_end_changes_nothing(problem, format, text, False)
+
+
 @pytest.mark.parametrize("examples", few([600, 3000], 600))
 def test_what_follows_the_end_changes_nothing(examples: int) -> None:
     texts = given(st.sampled_from(PROBLEMS), st.sampled_from(FORMATS), TEXTS, st.booleans())
