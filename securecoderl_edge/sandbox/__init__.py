@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.sandbox.inside.script import OWN_ERROR_STATUS
 from securecoderl_edge.sandbox.inside.testprocess import literal
 from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, ProgramRun, SandboxJob
 from securecoderl_edge.sandbox.levels import Level, choose_level, describe_levels
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from securecoderl_edge.sandbox.pool import SandboxPool
 
 __all__ = [
-    "OWN_ERROR_STATUS",
     "Execution",
     "FunctionCall",
     "Level",

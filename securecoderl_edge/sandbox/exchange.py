@@ -13,7 +13,7 @@ import signal
 import tempfile
 from typing import Any
 
-from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, THREADS_STATUS
+from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, OWN_ERROR_STATUS, THREADS_STATUS
 from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED, request_text
 from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, StoppedBy, WorkerLost
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
@@ -67,6 +67,7 @@ class Exchange:
             stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
             stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
             cpu_seconds=_seconds(cpu_seconds),
+            own_error=self._call is not None and returncode == OWN_ERROR_STATUS and not stopped_by,
             **(self._result(os.pread(value[0], limit, 0)) if value else {}),
         )
         self.close()

@@ -50,6 +50,7 @@ class Execution:
         raised: for a `FunctionCall`, the names of the classes of the exception that the expression raised, the most
             specific first; empty if it raised none.
         on_target: whether it ran on the emulated board of a target.
+        own_error: for a `FunctionCall`, whether statements of the program itself failed before it.
     """
 
     returncode: int
@@ -60,6 +61,7 @@ class Execution:
     value: str | None = None
     raised: tuple[str, ...] = ()
     on_target: bool = False
+    own_error: bool = False
 
     @property
     def clean(self) -> bool:

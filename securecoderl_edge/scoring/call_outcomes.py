@@ -11,7 +11,7 @@ from typing import Any
 from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
 from securecoderl_edge.problems.assertions import Assertion, holds
 from securecoderl_edge.sandbox import Execution, FunctionCall, literal
-from securecoderl_edge.scoring.reward import Outcome, has_own_error, outcome_of_failure
+from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
 _LONGEST_FACTOR = 8
@@ -36,7 +36,7 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
     if is_raised and not execution.stopped_by:
         return Outcome("pass", True, True)
     failure = outcome_of_failure(execution)
-    if failure is not None and not has_own_error(execution):
+    if failure is not None and not execution.own_error:
         return failure
     if execution.value is None:
         # Exit status 0 without a value: the program exited before the call.
@@ -52,7 +52,7 @@ def less_own_errors(outcomes: Sequence[Outcome], executions: Sequence[Execution]
 
     It keeps what its function is worth, so that it gains nothing by leaving them out, but Python would refuse it.
     """
-    if all(each.verdict == "pass" for each in outcomes) and any(map(has_own_error, executions)):
+    if all(each.verdict == "pass" for each in outcomes) and any(each.own_error for each in executions):
         return [*outcomes[:-1], Outcome("own_error", True, False)]
     return list(outcomes)
 

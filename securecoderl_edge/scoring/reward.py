@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from securecoderl_edge.config import setting
 from securecoderl_edge.problems.comparison import EXACT, Rule, same_output
 from securecoderl_edge.problems.problem import contains
-from securecoderl_edge.sandbox import OWN_ERROR_STATUS
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
@@ -96,11 +95,6 @@ def outcome_of_failure(execution: Execution) -> Outcome | None:
     if execution.stopped_by:
         return Outcome(_LIMIT_VERDICTS[execution.stopped_by], False, False)
     return Outcome("crash", False, False) if execution.returncode != 0 else None
-
-
-def has_own_error(execution: Execution) -> bool:
-    """Whether statements of the program itself failed before it was called."""
-    return execution.returncode == OWN_ERROR_STATUS and not execution.stopped_by
 
 
 def prints(stdout: str) -> bool:

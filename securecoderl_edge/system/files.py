@@ -133,10 +133,13 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, busy: str = "") -> Iterator[None]:
     """Lock a folder for one process; the lock ends with the process.
 
     A folder that somebody else made can hold links in place of files, which writing would follow out of it.
+
+    Args:
+        busy: what to say if another process holds it.
 
     Raises:
         SceError: another process holds it, or a file in it is a link.
@@ -146,7 +149,7 @@ def locked(folder: Path) -> Iterator[None]:
             raise SceError(f"{path} is a link; remove it, or choose another folder")
     with open_lock(folder) as lock:
         if not take_lock(lock):
-            raise SceError(f"another process is using {folder}; wait until it ends, or choose another --out")
+            raise SceError(busy or f"another process is using {folder}; wait until it ends, or choose another --out")
         yield
 
 

@@ -75,7 +75,8 @@ class LlamaModel:
         _errors.clear()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         if not self._model:
-            raise SceError(f"{path}: llama.cpp cannot load it ({_reason()}); {_advice(path, _reason())}")
+            reason = _reason()
+            raise SceError(f"{path}: llama.cpp cannot load it ({reason}); {_advice(path, reason)}")
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
         self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
         self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
