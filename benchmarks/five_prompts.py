@@ -18,7 +18,7 @@ from typing import Any
 
 from record import fill_page, publish
 
-from securecoderl_edge.generation.answers import answer
+from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
@@ -43,7 +43,8 @@ def answers(model: str, problems: Sequence[Problem], scorer: Scorer) -> list[dic
     with contextlib.closing(open_runtime(spec, RuntimeSettings("cpu", threads=1))) as runtime:
         style = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         # One by one, as a user asks: llama.cpp rounds differently in a batch.
-        given = [answer(runtime, scorer, [each], 1, GREEDY, format=style)[0] for each in asked]
+        answerer = Answerer(runtime, scorer, 1, GREEDY, style)
+        given = [answerer.answer([each])[0] for each in asked]
     programs = [Submission(problem, each.best.score.program) for problem, each in zip(problems, given, strict=True)]
     scores = scorer.score_all(programs)
     return [

@@ -42,9 +42,9 @@ data = new_console()
 talk = new_console(stderr=True)
 
 
-def say(message: str) -> None:
-    """Print one line on stderr."""
-    talk.print(escape_controls(message), soft_wrap=True)
+def say(message: str, style: str = "") -> None:
+    """Print one line on stderr, on a terminal in a style such as ``green``."""
+    talk.print(escape_controls(message), soft_wrap=True, style=style or None)
 
 
 def warn_of_level(sandbox: str) -> None:

@@ -14,31 +14,32 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
-from securecoderl_edge.commands.generate_output import draft, show_answer
+from securecoderl_edge.commands.generate_output import activity, show_answer
 from securecoderl_edge.commands.options import gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.generation.answers import answer_and_repair
-from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.generation.answering import Answerer
+from securecoderl_edge.generation.inputs import (
+    GivenTests,
+    parse_assertion,
+    parse_test,
+    prompt_problem,
+    read_prompt,
+    read_requests,
+    read_tests,
+)
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.models.catalog import DEFAULT_PULL
 from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.models.stored import pulled
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
-from securecoderl_edge.runtimes.protocol import (
-    MAX_SAMPLES,
-    Runtime,
-    Sampling,
-    SamplingSettings,
-    batch_seed,
-)
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, SamplingSettings, batch_seed
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.text import unescaped
 
 if TYPE_CHECKING:
+    from securecoderl_edge.generation.answers import Answer
     from securecoderl_edge.runtimes.spec import ModelSpec
-    from securecoderl_edge.scoring.scorer import Scorer
 
 # Prompts of one file are decoded in groups; the results of a group are written before the next one begins.
 _SAMPLES_TOGETHER = 64
@@ -59,6 +60,8 @@ class GenerateFlags:
     language: str | None
     tests_file: Path | None
     tests: tuple[str, ...]
+    assertions: tuple[str, ...]
+    hides_tests: bool
     stops: tuple[str, ...]
     repairs: int
     code_only: bool | None
@@ -81,7 +84,12 @@ class GenerateFlags:
     type=click.Choice(LANGUAGE_NAMES),
     help="Language of the program.  [default: that of the model]",
 )
-@click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="File of tests (JSON or JSONL).")
+@click.option(
+    "--tests",
+    "tests_file",
+    type=click.Path(path_type=Path),
+    help="File of tests: JSON, JSONL, or a text with assertions or examples.",
+)
 @click.option(
     "--test",
     "tests",
@@ -89,6 +97,14 @@ class GenerateFlags:
     metavar="in=..,out=..",
     help="A test: input and expected output; \\n is a line break. May be repeated.",
 )
+@click.option(
+    "--assert",
+    "assertions",
+    multiple=True,
+    metavar="EXPRESSION",
+    help='A test of a function: "is_prime(7)" or "f(2) == 4". May be repeated.',
+)
+@click.option("--hide-tests", "hides_tests", is_flag=True, help="Do not show the tests to the model.")
 @options_from(GenerateSettings)
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop at this text; may be repeated.")
 @click.option(
@@ -109,23 +125,24 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
     """Generate a program for a prompt; test and scan it before printing it.
 
     PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed, scanned with
-    Bandit (a program in C: with static analyzers and sanitizers), and run in the sandbox: on the tests or the example
-    of the prompt, else once with empty input. The program goes to stdout, the verdict to stderr. Exit code 1 if no
-    program passes its checks.
+    Bandit (a program in C: with static analyzers and sanitizers), and run in the sandbox on the tests: those of --test,
+    --assert and --tests, else the examples in the prompt. Of several programs that no test tells apart, the one is
+    chosen that agrees with most others on further inputs. The program goes to stdout, the verdict to stderr. Exit code
+    1 if no program passes its checks.
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
-    if flags.jsonl is not None and (flags.prompt is not None or flags.tests or flags.tests_file):
-        raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT, --test and --tests.")
+    if flags.jsonl is not None and (flags.prompt is not None or flags.tests or flags.assertions or flags.tests_file):
+        raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT and the options of tests.")
     if flags.jsonl is not None and flags.code_only is not None:
         raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
     spec = resolve_model(flags.model, flags.language)
     language = flags.language or spec.language()
-    tests, security_tests = read_tests(flags.tests_file) if flags.tests_file else ([], [])
-    tests += [parse_test(text) for text in flags.tests]
+    given = read_tests(flags.tests_file) if flags.tests_file else GivenTests()
+    given += GivenTests(tuple(map(parse_test, flags.tests)), tuple(map(parse_assertion, flags.assertions)))
     if flags.jsonl is not None:
         problems = read_requests(flags.jsonl, language)
     else:
@@ -133,34 +150,41 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
         text = read_prompt(flags.prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
         if flags.prompt is not None and os.path.isfile(flags.prompt):
             say(f"the prompt is the name of a file; for its text write @{flags.prompt}")
-        shown_tests = tuple(tests or example_tests(text))
-        attacks = tuple(security_tests)
-        problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
+        problems = [prompt_problem(text, language, given)]
     config = replace(config, max_tokens=config.max_tokens or spec.max_tokens())
     sampling = config.sampling(tuple(map(unescaped, flags.stops)))
     warn_of_level(config.sandbox)
     check_runtime([spec], config, say)
     if note := note_on(spec):
         say(note)
-    with (
-        Scorer(sandbox=config.sandbox) as scorer,
-        opened(spec, config, thinking=config.thinking, reuses_prefixes=flags.repairs > 0) as (runtime, format),
-    ):
+    with Scorer(sandbox=config.sandbox) as scorer:
+        model = opened(spec, config, thinking=config.thinking, reuses_prefixes=flags.repairs > 0)
         if flags.jsonl is not None:
-            is_accepted = _answer_all(runtime, scorer, problems, flags, sampling, format)
+            with model as (runtime, format):
+                format = replace(format, shows_tests=not flags.hides_tests)
+                answerer = Answerer(runtime, scorer, flags.n, sampling, format)
+                is_accepted = _answer_all(answerer, problems, flags.repairs)
         else:
             started = time.monotonic()
-            with draft(flags.n == 1) as shown:
-                (answer,) = answer_and_repair(
-                    runtime, scorer, problems, flags.n, sampling, flags.repairs, shown, format
-                )
-            spent = f"{answer.tokens} tokens in {duration(time.monotonic() - started)}"
+            with activity(flags.n, f"loading {spec.label}") as shown, model as (runtime, format):
+                shown.stage("reading the prompt")
+                format = replace(format, shows_tests=not flags.hides_tests)
+                answerer = Answerer(runtime, scorer, flags.n, sampling, format, shown.token, shown.check, shown.repair)
+                (answer,) = answerer.answer(problems, flags.repairs)
+            spent = f"seed {sampling.seed}, {answer.tokens} tokens in {duration(time.monotonic() - started)}"
             by = _chosen(spec) if flags.model is None else ""
-            say(f"{answer.verdict('tests' if tests else 'examples in the prompt')}, seed {sampling.seed}, {spent}{by}")
+            tests = "tests" if given.tests or given.assertions else "examples in the prompt"
+            say(f"{answer.verdict(tests)}, {spent}{by}", _style(answer))
             show_answer(answer, scorer, is_raw=flags.code_only is False)
             is_accepted = answer.accepted > 0
     if not is_accepted:
         raise click.exceptions.Exit(1)
+
+
+def _style(answer: Answer) -> str:
+    if not answer.accepted:
+        return "red"
+    return "green" if answer.best.is_tested else "yellow"
 
 
 def _chosen(spec: ModelSpec) -> str:
@@ -172,22 +196,14 @@ def _chosen(spec: ModelSpec) -> str:
     return f", by the built-in {spec.label}, a toy; {hint}"
 
 
-def _answer_all(
-    runtime: Runtime,
-    scorer: Scorer,
-    problems: list[Problem],
-    flags: GenerateFlags,
-    sampling: Sampling,
-    format: PromptFormat,
-) -> bool:
+def _answer_all(answerer: Answerer, problems: list[Problem], repairs: int) -> bool:
     """Answer many prompts, one JSON line each; return whether all have a program that passed."""
-    accepted, width = 0, max(1, _SAMPLES_TOGETHER // flags.n)
+    accepted, width, sampling = 0, max(1, _SAMPLES_TOGETHER // answerer.n), answerer.sampling
     with track(len(problems), "prompts", lines=False) as progress:
         for start in range(0, len(problems), width):
             group = problems[start : start + width]
             of_group = replace(sampling, seed=batch_seed(sampling.seed, start))
-            answers = answer_and_repair(runtime, scorer, group, flags.n, of_group, flags.repairs, None, format)
-            for answer in answers:
+            for answer in replace(answerer, sampling=of_group).answer(group, repairs):
                 click.echo(json.dumps({**answer.to_record(), "seed": sampling.seed}))
                 accepted += answer.accepted > 0
                 progress.update(1, f"{accepted} passed")

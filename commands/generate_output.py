@@ -1,40 +1,115 @@
-"""What ``sce generate`` shows: the text while it is decoded, then the program and why it fails."""
+"""What ``sce generate`` shows: what is going on, then the program and why it fails."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import data, say, talk
-from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.runtimes.protocol import OnToken
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.generation.answers import Answer
+    from rich.console import RenderableType
+
+    from securecoderl_edge.generation.answers import Answer, Candidate
     from securecoderl_edge.scoring.scorer import Scorer
+
+_SPINNER = "dots"
+
+
+class Activity:
+    """What is going on, for a terminal: the text of a single program as it is decoded, and a line that counts.
+
+    Args:
+        n: programs per round.
+        has_text: whether the text is shown.
+    """
+
+    def __init__(self, n: int, has_text: bool) -> None:
+        from rich.spinner import Spinner
+
+        self._n, self._has_text = n, has_text
+        self._spinner = Spinner(_SPINNER)
+        self._stage = ""
+        self._written: list[str] = []
+        self._pieces, self._first = 0, 0.0
+        self._checked = self._passed = 0
+
+    def stage(self, text: str) -> None:
+        """Begin a stage, such as "loading the model"."""
+        self._stage = text
+
+    def token(self, _prompt: int, _sample: int, text: str) -> None:
+        """A piece of text, about a token."""
+        self._first = self._first or time.monotonic()
+        self._pieces += 1
+        if self._has_text:
+            self._written.append(text)
+
+    def check(self, candidate: Candidate) -> None:
+        """A candidate is checked."""
+        self._checked += 1
+        self._passed += candidate.is_accepted
+
+    def repair(self, faults: list[str]) -> None:
+        """A program is repaired: show its faults, and begin a round."""
+        for line in faults:
+            say(f"  {escape_controls(line)}")
+        self._written, self._pieces, self._first, self._checked, self._passed = [], 0, 0.0, 0, 0
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        self._spinner.update(text=Text(f" {self._line()}", overflow="ellipsis", no_wrap=True))
+        lines = escape_controls("".join(self._written)).split("\n")[-max(1, talk.height - 3) :]
+        return Group(Text("\n".join(lines), style="dim"), self._spinner) if self._written else self._spinner
+
+    def _line(self) -> str:
+        if not self._pieces:
+            return self._stage
+        programs = "1 program" if self._n == 1 else f"{self._n} programs"
+        speed = self._pieces / max(time.monotonic() - self._first, 0.1)
+        checked = f", {self._checked} checked, {self._passed} passed" if self._checked else ""
+        return f"{programs}, {self._pieces} tokens, {speed:.0f} tokens/s{checked}"
+
+
+class _Silent(Activity):
+    """Shows nothing but the faults of what is repaired."""
+
+    def __init__(self) -> None:
+        pass
+
+    def stage(self, text: str) -> None:
+        pass
+
+    def token(self, _prompt: int, _sample: int, text: str) -> None:
+        pass
+
+    def check(self, candidate: Candidate) -> None:
+        pass
+
+    def repair(self, faults: list[str]) -> None:
+        for line in faults:
+            say(f"  {escape_controls(line)}")
 
 
 @contextlib.contextmanager
-def draft(is_wanted: bool) -> Iterator[OnToken | None]:
-    """Show the text on a terminal while it is decoded; it disappears when the checked program is printed."""
-    if not (is_wanted and data.is_terminal and talk.is_terminal):
-        yield None
+def activity(n: int, stage: str) -> Iterator[Activity]:
+    """Show on a terminal what is going on; it disappears at the end."""
+    if not talk.is_terminal:
+        yield _Silent()
         return
     from rich.live import Live
-    from rich.text import Text
 
-    written: list[str] = []
-    with Live(console=talk, transient=True, refresh_per_second=12) as live:
-
-        def show(_prompt: int, _sample: int, text: str) -> None:
-            written.append(text)
-            lines = escape_controls("".join(written)).split("\n")
-            live.update(Text("\n".join(lines[-max(1, talk.height - 2) :]), style="dim"))
-
-        yield show
+    shown = Activity(n, has_text=n == 1 and data.is_terminal)
+    shown.stage(stage)
+    with Live(shown, console=talk, transient=True, refresh_per_second=12):
+        yield shown
 
 
 def show_answer(answer: Answer, scorer: Scorer, *, is_raw: bool) -> None:
@@ -46,13 +121,20 @@ def show_answer(answer: Answer, scorer: Scorer, *, is_raw: bool) -> None:
         say(f"  {escape_controls(line)}")
     if answer.problem.language == PYTHON.name and "#include <" in best.completion.text:
         say("this looks like C: with --language c, it is compiled and run as such")
-    _print_program(best.completion.text if is_raw else best.score.program)
+    _print_program(best.completion.text if is_raw else best.score.program, "" if is_raw else answer.problem.language)
 
 
-def _print_program(text: str) -> None:
-    """Print a program: unchanged to a pipe, with escaped control characters to a terminal."""
-    if text and sys.stdout:
-        shown = escape_controls(text) if data.is_terminal else text
-        # Not click.echo, which would remove escape sequences from a program's text.
-        sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
-        sys.stdout.flush()
+def _print_program(text: str, language: str) -> None:
+    """Print a program: unchanged to a pipe; to a terminal in colors, with escaped control characters."""
+    if not (text and sys.stdout):
+        return
+    if data.is_terminal and language:
+        from rich.syntax import Syntax
+
+        shown = escape_controls(text).strip("\n")
+        data.print(Syntax("", LANGUAGES[language].fence, theme="ansi_dark").highlight(shown), soft_wrap=True, end="")
+        return
+    shown = escape_controls(text) if data.is_terminal else text
+    # Not click.echo, which would remove escape sequences from a program's text.
+    sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
+    sys.stdout.flush()

@@ -210,6 +210,8 @@ def generate(
     n: int = 1,
     language: str | None = None,
     tests: Sequence[tuple[str, str]] = (),
+    assertions: Sequence[str] = (),
+    hide_tests: bool = False,
     threads: int | None = None,
     sandbox: str = "auto",
     device: str = "auto",
@@ -223,6 +225,8 @@ def generate(
         n: programs to sample; the best one comes first.
         language: of the programs: ``python`` or ``c``; by default that of the model.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
+        assertions: tests of a function, such as ``is_prime(7)`` or ``f(2) == 4``.
+        hide_tests: do not show the tests to the model.
         device: ``auto``, ``cpu`` or ``cuda``.
         gpu_layers: layers of a GGUF file that the GPU computes; all by default.
         sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``, ``thinking``.
@@ -236,8 +240,8 @@ def generate(
         SceError: the prompt is too long, the model cannot be run, or the language cannot be compiled or isolated here.
     """
     from securecoderl_edge.errors import UsageError
-    from securecoderl_edge.generation.answers import answer
-    from securecoderl_edge.generation.inputs import example_tests
+    from securecoderl_edge.generation.answering import Answerer
+    from securecoderl_edge.generation.inputs import GivenTests, parse_assertion, prompt_problem
     from securecoderl_edge.languages.language import LANGUAGE_NAMES
     from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
     from securecoderl_edge.runtimes.protocol import SamplingSettings
@@ -247,10 +251,11 @@ def generate(
     if language not in (None, *LANGUAGE_NAMES):
         raise UsageError(f"unknown language {language!r}; choose from {', '.join(LANGUAGE_NAMES)}")
     spec, settings = resolve_model(model, language), build(SamplingSettings, sampling, "generate")
-    shown_tests = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
-    problem = Problem("prompt", prompt, tests=shown_tests, language=language or spec.language())
+    given = GivenTests(tuple(Test(*pair) for pair in tests), tuple(map(parse_assertion, assertions)))
+    problem = prompt_problem(prompt, language or spec.language(), given)
     how = RuntimeSettings(device=device, gpu_layers=gpu_layers, threads=threads, sandbox=sandbox)
     check_runtime([spec], how)
     settings = replace(settings, max_tokens=settings.max_tokens or spec.max_tokens())
     with Scorer(sandbox=sandbox) as scorer, opened(spec, how, thinking=settings.thinking) as (runtime, format):
-        return answer(runtime, scorer, [problem], n, settings.sampling(), format=format)[0]
+        format = replace(format, shows_tests=not hide_tests)
+        return Answerer(runtime, scorer, n, settings.sampling(), format).answer([problem])[0]

@@ -1,19 +1,15 @@
-"""Generation of checked programs for prompts: sampled in one batch, scored, ranked, and repaired."""
+"""Programs for a prompt with their checks, best first."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import NO_TEST, Problem
-from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
-from securecoderl_edge.prompts.fitting import fits
-from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Completion, Generator, OnToken, Sampling, batch_seed
-from securecoderl_edge.scoring.explain import about_failure, about_security
+from securecoderl_edge.runtimes.protocol import Completion
 from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
@@ -31,6 +27,7 @@ class Candidate:
         mean_logprob: mean log-probability of its tokens, comparable between lengths.
         is_tested: whether there were tests to run; otherwise only parsing and Bandit were checked.
         language: of the program.
+        agreement: see `agreement`, with the other programs on the inputs of `Answer.inputs`; 0 without them.
     """
 
     completion: Completion
@@ -38,6 +35,7 @@ class Candidate:
     mean_logprob: float
     is_tested: bool
     language: Language = PYTHON
+    agreement: float = 0.0
 
     @property
     def is_accepted(self) -> bool:
@@ -47,12 +45,15 @@ class Candidate:
         return is_program and self.score.severity == 0 and is_right and not self.score.failed_security
 
     def verdict(self, tests: str = "tests") -> str:
-        """The check in words: ``passed 3/3 tests, Bandit: no findings``; ``tests`` names what was run."""
+        """The check in words: ``passed 3/3 tests, Bandit: no findings``; ``tests`` names what was run.
+
+        Without tests it begins with ``not tested``.
+        """
         if not self.score.program.strip():
             return "no program"
         if not self.score.parses:
             return self.language.fault
-        parts = [self.language.success]
+        parts = ["not tested", self.language.success]
         if self.is_tested:
             failed = Counter(verdict for verdict in self.score.verdicts if verdict != "pass")
             kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
@@ -78,11 +79,21 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answer:
-    """All candidates for one prompt, best first, and the number of rounds."""
+    """All candidates for one prompt, best first.
+
+    Attributes:
+        rounds: of sampling: the first one and those of repair.
+        repeats: whether repair ended because the model wrote no other program.
+        inputs: on which the best programs were compared, see `agreement`.
+        input_tokens: sampled for these inputs.
+    """
 
     problem: Problem
     candidates: tuple[Candidate, ...]
     rounds: int = 1
+    repeats: bool = False
+    inputs: int = 0
+    input_tokens: int = 0
 
     @property
     def best(self) -> Candidate:
@@ -95,8 +106,8 @@ class Answer:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all candidates."""
-        return sum(len(candidate.completion.token_ids) for candidate in self.candidates)
+        """Tokens of all candidates, and of the inputs on which they were compared."""
+        return self.input_tokens + sum(len(candidate.completion.token_ids) for candidate in self.candidates)
 
     def verdict(self, tests: str = "tests") -> str:
         """The best candidate's check in words, with the number of accepted candidates if there are several."""
@@ -107,16 +118,23 @@ class Answer:
         if not best.is_accepted:
             words = f"failed: {words}"
         in_rounds = f" in {self.rounds} rounds" if self.rounds > 1 else ""
-        return words if count == 1 else f"best of {count}{in_rounds} ({self.accepted} passed): {words}"
+        in_rounds += ", in which the model repeated its program" if self.repeats else ""
+        facts = [f"{self.accepted} passed"] if best.is_tested else []
+        facts += [f"agrees with {best.agreement:.0%} of the others on {self.inputs} inputs"] if self.inputs else []
+        among = f" ({', '.join(facts)})" if facts else ""
+        return words if count == 1 else f"best of {count}{in_rounds}{among}: {words}"
 
     def to_record(self) -> dict[str, Any]:
         """The best candidate as a JSON object: its `Score` record and the facts of its sampling."""
         return {
             **self.best.score.to_record(),
             "accepted": self.best.is_accepted,
+            "tested": self.best.is_tested,
             "accepted_samples": self.accepted,
             "samples": len(self.candidates),
             "rounds": self.rounds,
+            "agreement": self.best.agreement,
+            "inputs": self.inputs,
             "verdict": self.best.verdict(),
             "completion": self.best.completion.text,
             "completion_tokens": len(self.best.completion.token_ids),
@@ -125,39 +143,18 @@ class Answer:
         }
 
 
-def answer(
-    runtime: Generator,
+def check(
     scorer: Scorer,
     problems: Sequence[Problem],
-    n: int,
-    sampling: Sampling,
-    on_token: OnToken | None = None,
-    format: PromptFormat = OURS,
+    programs: Sequence[Sequence[tuple[Completion, str]]],
+    on_check: Callable[[Candidate], None] = lambda candidate: None,
 ) -> list[Answer]:
-    """Sample ``n`` programs for each problem, check them, and rank them.
+    """Check the programs of each problem, in parallel, and rank them; each comes with its completion.
 
     Problems may have no tests: their programs are parsed and scanned, not judged by output.
 
     Args:
-        format: the prompt format.
-
-    Raises:
-        SceError: a prompt is too long for the model, or the runtime or the sandbox failed.
-    """
-    prompts = [format.prompt(problem) for problem in problems]
-    facts = [PromptFacts.of(problem, format) for problem in problems]
-    sampled = runtime.generate(prompts, n, sampling, on_token, facts)
-    programs = [
-        [(completion, extract_program(completion.text, about)) for completion in completions]
-        for about, completions in zip(facts, sampled, strict=True)
-    ]
-    return check(scorer, problems, programs)
-
-
-def check(
-    scorer: Scorer, problems: Sequence[Problem], programs: Sequence[Sequence[tuple[Completion, str]]]
-) -> list[Answer]:
-    """Check the programs of each problem, in parallel, and rank them; each comes with its completion.
+        on_check: called with each candidate, in their order.
 
     Raises:
         SceError: the sandbox failed.
@@ -169,50 +166,13 @@ def check(
         ]
         for problem, candidates in zip(problems, programs, strict=True)
     ]
-    return [
-        Answer(problem, ranked([_candidate(problem, made, result_of(future)) for made, future in candidates]))
-        for problem, candidates in zip(problems, handed_in, strict=True)
-    ]
-
-
-def answer_and_repair(
-    runtime: Generator,
-    scorer: Scorer,
-    problems: Sequence[Problem],
-    n: int,
-    sampling: Sampling,
-    rounds: int,
-    on_token: OnToken | None = None,
-    format: PromptFormat = OURS,
-) -> list[Answer]:
-    """`answer`, then up to ``rounds`` more for problems without an accepted program.
-
-    A form of self-repair, see Olausson et al., "Is self-repair a silver bullet for code generation?", ICLR 2024: the
-    alternative for the same tokens is more samples, and small models gain little from repair.
-
-    The new prompt has the best program so far, the first test that it fails, and its security findings. A problem whose
-    prompt would exceed the context is not repaired. Repair changes the prompt, never the tests.
-
-    Raises:
-        SceError: see `answer`.
-    """
-    answers = answer(runtime, scorer, problems, n, sampling, on_token, format)
-    room = runtime.context - sampling.max_tokens
-    for number in range(rounds):
-        attempts = {}
-        for index, candidates in enumerate(answers):
-            # Start from the original problem: attempts would accumulate otherwise.
-            attempt = None if candidates.accepted else _attempt(scorer, problems[index], candidates.best)
-            if attempt is not None and fits(format.prompt(attempt), runtime.count_tokens, room):
-                attempts[index] = attempt
-        if not attempts:
-            break
-        # Other random numbers than before: a prompt that changed little would get the same tokens again.
-        anew = replace(sampling, seed=batch_seed(sampling.seed, number))
-        again = answer(runtime, scorer, list(attempts.values()), n, anew, on_token, format)
-        for index, candidates in zip(attempts, again, strict=True):
-            both = (*answers[index].candidates, *candidates.candidates)
-            answers[index] = Answer(problems[index], ranked(both), answers[index].rounds + 1)
+    answers = []
+    for problem, futures in zip(problems, handed_in, strict=True):
+        candidates = []
+        for completion, future in futures:
+            candidates.append(_candidate(problem, completion, result_of(future)))
+            on_check(candidates[-1])
+        answers.append(Answer(problem, ranked(candidates)))
     return answers
 
 
@@ -225,14 +185,24 @@ def _candidate(problem: Problem, completion: Completion, score: Score) -> Candid
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Rank candidates: accepted ones first, then by reward, then by mean log-probability; empty programs last."""
-    return tuple(sorted(candidates, key=_rank))
+    """Rank candidates: accepted ones first, then by reward, then by agreement, then by mean log-probability.
+
+    Empty programs are last.
+    """
+    return tuple(sorted(candidates, key=lambda each: (*worth(each), -each.agreement, -each.mean_logprob)))
+
+
+def worth(candidate: Candidate) -> tuple[bool, bool, float]:
+    """What its check says of a candidate; the least is the best."""
+    # An empty program runs clean, which scores higher than a crash, but it must not be shown first.
+    is_empty = not candidate.score.program.strip()
+    return not candidate.is_accepted, is_empty, -candidate.score.reward
 
 
 def _testable(problem: Problem) -> Problem:
     if problem.test_count:
         return problem
-    return replace(problem, tests=(NO_TEST,), time_limit_s=_COMPILE_ONLY_SECONDS)
+    return replace(problem, kind="stdin", tests=(NO_TEST,), time_limit_s=_COMPILE_ONLY_SECONDS)
 
 
 def _without_tests(score: Score) -> Score:
@@ -253,21 +223,3 @@ def _without_tests(score: Score) -> Score:
         verdicts=(),
         signs=(),
     )
-
-
-def _rank(candidate: Candidate) -> tuple[bool, bool, float, float]:
-    # An empty program runs clean, which scores higher than a crash, but it must not be shown first.
-    is_empty = not candidate.score.program.strip()
-    return not candidate.is_accepted, is_empty, -candidate.score.reward, -candidate.mean_logprob
-
-
-def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
-    """The problem with a wrong program and its faults in the statement."""
-    faults = "\n".join([*about_failure(scorer, problem, candidate.score), *about_security(candidate.score)])
-    statement = (
-        f"{problem.statement.rstrip()}\n\n"
-        f"This program is wrong:\n\n{candidate.score.program.strip()}\n\n"
-        f"What is wrong with it:\n{faults}\n\n"
-        "Write a program that is right."
-    )
-    return replace(problem, statement=statement)

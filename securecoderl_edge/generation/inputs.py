@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.generation.examples import Examples, example_sections, examples_in, with_newline
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
+from securecoderl_edge.languages.python_source import called_function, fault_of_assertion
+from securecoderl_edge.problems.problem import Kind, Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import (
     ProblemError,
     language_of,
     problem_from_record,
     security_tests_of,
     stdin_test,
+    texts,
 )
 from securecoderl_edge.system.rows import read_jsonl
 from securecoderl_edge.text import unescaped
 
-_INPUT = re.compile(r"^Example input:[ \t]*\n", re.MULTILINE)
-_OUTPUT = re.compile(r"^Example output:[ \t]*\n", re.MULTILINE)
-_END_OF_OUTPUT = re.compile(r"\n[ \t]*\n|^Example input:|\Z", re.MULTILINE)
+_MOST_EXAMPLES = 50
+
+
+@dataclass(frozen=True)
+class GivenTests:
+    """Tests that a user gives: of a program, or assertions on a function; and attacks on it."""
+
+    tests: tuple[Test, ...] = ()
+    assertions: tuple[str, ...] = ()
+    security_tests: tuple[SecurityTest, ...] = ()
+
+    def __add__(self, other: GivenTests) -> GivenTests:
+        return GivenTests(
+            self.tests + other.tests, self.assertions + other.assertions, self.security_tests + other.security_tests
+        )
 
 
 def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
@@ -53,7 +70,7 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
 def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
     """The prompts in a JSONL file: problem records, or ``{"prompt": ...}`` with an optional ``id``.
 
-    A prompt without tests gets its `example_tests`; one without an id, its line number; one without a language,
+    A prompt without tests gets the examples in it; one without an id, its line number; one without a language,
     ``language``.
 
     Raises:
@@ -78,6 +95,41 @@ def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
     return list(requests.values())
 
 
+def prompt_problem(
+    statement: str,
+    language: str = PYTHON.name,
+    given: GivenTests = GivenTests(),
+    found: Examples | None = None,
+    *,
+    starter_code: str = "",
+    id: str = "prompt",
+) -> Problem:
+    """The problem that a prompt is: with the tests given, else with the examples in it.
+
+    Assertions, or a prompt in Python that asks for a function, make it a call problem.
+
+    Args:
+        found: the examples in the prompt, if they are known.
+
+    Raises:
+        UsageError: tests and assertions are given, or assertions for another language.
+    """
+    if found is None:
+        text = f"{statement}\n{starter_code}"
+        found = examples_in(text) if language == PYTHON.name else Examples(example_sections(text))
+    if given.assertions and given.tests:
+        raise UsageError("tests of printed output and assertions are given; a prompt can have one of them")
+    if given.assertions and language != PYTHON.name:
+        raise UsageError("assertions are for Python; give input and output instead")
+    problem = Problem(id, statement, starter_code=starter_code, security_tests=given.security_tests, language=language)
+    if given.assertions or (found.entry_point and not given.tests):
+        called = Counter(filter(None, (called_function(each, "") for each in given.assertions))).most_common(1)
+        name = found.entry_point if found.entry_point in dict(called) or not called else called[0][0]
+        assertions = given.assertions or found.assertions[:_MOST_EXAMPLES]
+        return replace(problem, kind="call", entry_point=name, assertions=assertions)
+    return replace(problem, tests=given.tests or found.tests[:_MOST_EXAMPLES])
+
+
 def parse_test(text: str) -> Test:
     r"""The test in ``in=3 4,out=7``; ``\n``, ``\t`` and ``\\`` mean newline, tab and backslash.
 
@@ -90,55 +142,73 @@ def parse_test(text: str) -> Test:
     expected = unescaped(output)
     if not expected.strip():
         raise UsageError(f"--test {text}: the expected output is empty, so a program that prints nothing passes")
-    return Test(_with_newline(unescaped(head[len("in=") :])), expected)
+    return Test(with_newline(unescaped(head[len("in=") :])), expected)
 
 
-def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
-    """The tests in a file: ``{"input", "output"}`` objects, one per line or in a list, or a problem record.
-
-    Only a problem record has security tests.
+def parse_assertion(text: str) -> str:
+    """The assertion in a text such as ``is_prime(7)``, ``f(2) == 4`` or ``assert f(2) == 4``.
 
     Raises:
-        UsageError: no such file, or a problem about a function.
+        UsageError: it is not Python, calls nothing, or cannot fail.
+    """
+    assertion = text.strip()
+    if not re.search(r"\bassert\b", assertion):
+        assertion = f"assert {assertion}"
+    fault = fault_of_assertion(assertion)
+    if fault is None and called_function(assertion, "") is None:
+        fault = "test calls no function"
+    if fault is not None:
+        raise UsageError(f"assertion {text!r}: the {fault}. Write for example: is_prime(7), or f(2) == 4")
+    return assertion
+
+
+def read_tests(path: Path) -> GivenTests:
+    """The tests in a file.
+
+    In JSON they are ``{"input", "output"}`` objects or assertions, one per line or in a list, or a problem record.
+    Another file is a text with examples: assertions, sessions of Python, or any other form that prompts may have.
+
+    Raises:
+        UsageError: no such file.
         SceError: it has no tests, or one of them is malformed (the message has file and line).
     """
     if not path.is_file():
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
-    tests: list[Test] = []
-    security_tests: list[SecurityTest] = []
+    given = GivenTests()
     for where, content in _records(path):
-        record = {"tests": content} if isinstance(content, list) else content
-        if not isinstance(record, dict) or not isinstance(entries := record.get("tests", [record]), list):
-            raise SceError(f'{where}: expected objects with "input" and "output"')
-        if record.get("assertions"):
-            raise UsageError(f"{where}: a problem about a function; give it as the prompt, by --jsonl {path}")
         try:
-            tests += [stdin_test(entry, f"test {number}") for number, entry in enumerate(entries, 1)]
-            security_tests += security_tests_of(record)
-        except ProblemError as error:
+            given += content if isinstance(content, GivenTests) else _given_in(content)
+        except (ProblemError, UsageError) as error:
             raise SceError(f"{where}: {error}") from None
-    if not tests:
-        raise SceError(f'{path}: no tests; expected objects with "input" and "output"')
-    return tests, security_tests
+    if not (given.tests or given.assertions):
+        raise SceError(f'{path}: no tests; expected objects with "input" and "output", or assertions')
+    return given
 
 
-def example_tests(prompt: str) -> list[Test]:
-    """The examples in a prompt with sections ``Example input:`` and ``Example output:``, as in `starter`.
-
-    An output ends at an empty line, at the next example or at the end of the prompt.
-    """
-    text, end, examples = prompt.replace("\r\n", "\n"), 0, []
-    # One expression for all of it would take quadratic time where outputs are missing.
-    while (start := _INPUT.search(text, end)) and (middle := _OUTPUT.search(text, start.end())):
-        match = _END_OF_OUTPUT.search(text, middle.end())
-        end = match.start() if match else len(text)
-        stdin, expected = text[start.end() : middle.start()].removesuffix("\n"), text[middle.end() : end]
-        if expected.strip():
-            examples.append(Test(_with_newline(stdin), expected))
-    return examples
+def _given_in(content: Any) -> GivenTests:
+    """The tests in a JSON value: a test, a list of tests, or a problem record."""
+    if isinstance(content, dict) and ("tests" in content or "assertions" in content):
+        entries = [*texts(content, "assertions"), *(content.get("tests") or [])]
+        kind: Kind = "call" if content.get("assertions") else "stdin"
+        attacks = security_tests_of(content, kind)
+    else:
+        entries, attacks = content if isinstance(content, list) else [content], ()
+    given = GivenTests(security_tests=attacks)
+    for number, entry in enumerate(entries, 1):
+        if isinstance(entry, dict) and isinstance(entry.get("assertion"), str):
+            entry = entry["assertion"]
+        if isinstance(entry, str):
+            given += GivenTests(assertions=(parse_assertion(entry),))
+        else:
+            given += GivenTests((stdin_test(entry, f"test {number}"),))
+    return given
 
 
 def _request(record: dict[str, Any]) -> Problem:
+    if record.get("assertions") and not record.get("entry_point"):
+        given = GivenTests(assertions=tuple(map(parse_assertion, texts(record, "assertions"))))
+        name = prompt_problem(str(record["statement"]), PYTHON.name, given).entry_point
+        record = {**record, "kind": "call", "entry_point": name, "assertions": given.assertions}
     if record.get("tests") or record.get("assertions"):
         return problem_from_record(record)
     statement = record["statement"]
@@ -147,19 +217,22 @@ def _request(record: dict[str, Any]) -> Problem:
     starter = record.get("starter_code") or ""
     if not isinstance(starter, str):
         raise ProblemError('"starter_code" must be a string')
-    tests = tuple(example_tests(statement))
-    return Problem(str(record["id"]), statement, starter_code=starter, tests=tests, language=language_of(record))
+    return prompt_problem(statement, language_of(record), starter_code=starter, id=str(record["id"]))
 
 
 def _records(path: Path) -> list[tuple[str, Any]]:
+    """The JSON values in a file with their places, or the examples of another text."""
     try:
-        return [(str(path), json.loads(path.read_text(encoding="utf-8")))]
-    except (ValueError, RecursionError):
-        # Not one JSON text: read objects line by line, whose errors have a line number.
-        return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_utf8(str(path), error) from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-
-
-def _with_newline(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
+    try:
+        return [(str(path), json.loads(text))]
+    except (ValueError, RecursionError):
+        if text.lstrip()[:1] in tuple('{["'):
+            # Not one JSON text: read objects line by line, whose errors have a line number.
+            return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
+    found = examples_in(text)
+    return [(str(path), GivenTests(found.tests, found.assertions))]

@@ -15,6 +15,7 @@ from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.languages.targets import TARGETS
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.shown_tests import with_tests_shown
 from securecoderl_edge.text import replace_surrogates
 
 PROBLEM_HEADING, SOLUTION_HEADING = "### Problem", "### Solution"
@@ -51,11 +52,13 @@ class PromptFormat:
             beginning of a file, for base models that were trained on files only.
         chat: the template, for `CHAT_STYLES`.
         is_as_typed: the question is the statement alone.
+        shows_tests: the statement has the tests of the problem, see `with_tests_shown`.
     """
 
     style: str = "stdin"
     chat: ChatTemplate | None = None
     is_as_typed: bool = False
+    shows_tests: bool = False
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -65,7 +68,7 @@ class PromptFormat:
 
     def prompt(self, problem: Problem) -> str:
         """The text that a model continues; the answer follows it directly."""
-        problem = _with_task(problem)
+        problem = _with_task(with_tests_shown(problem) if self.shows_tests else problem)
         if self.style == "paper":
             text = f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{_stub(problem)}\n\n{RESPONSE_HEADING}\n"
         elif self.style == "code":

@@ -10,17 +10,18 @@ from typing import Any
 
 from securecoderl_edge.config import MAX_SEED
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.generation.inputs import example_tests
+from securecoderl_edge.generation.examples import Examples, example_sections
+from securecoderl_edge.generation.inputs import GivenTests, parse_assertion, prompt_problem
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
-from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
+from securecoderl_edge.problems.problem import Problem, with_few_tests
+from securecoderl_edge.problems.problem_file import ProblemError, stdin_test
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.faults import Fault, invalid
 from securecoderl_edge.serving.serve_settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
 
 _LARGEST, _MOST_DIGITS = 1e6, 400
 _ROLES = ("system", "developer", "user", "assistant")
-_OWN = ("tests", "language", "best_of", "repair", "top_k", "min_p")
+_OWN = ("tests", "assertions", "hide_tests", "language", "best_of", "repair", "top_k", "min_p")
 _SHARED = ("model", "n", "seed", "stop", "max_tokens", "temperature", "top_p", "stream", "stream_options", *_OWN)
 _FIELDS = {"chat": ("messages", "max_completion_tokens", *_SHARED), "text": ("prompt", *_SHARED)}
 # Fields of OpenAI's and of local servers that change no answer, and values of others that ask for nothing.
@@ -70,6 +71,7 @@ class Wanted:
         earlier: the messages before the statement, of a chat model.
         n: choices in the answer. samples: sampled first; the best ones become choices.
         repairs: rounds of self-repair.
+        hides_tests: from the model.
         includes_usage: whether a stream ends with the number of tokens.
     """
 
@@ -80,6 +82,7 @@ class Wanted:
     n: int
     samples: int
     repairs: int
+    hides_tests: bool
     sampling: Sampling
     is_stream: bool
     includes_usage: bool
@@ -132,12 +135,13 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, *, is_chat: bool) -> W
     problem = _problem(body, statement, bounds.language)
     wanted = Wanted(
         is_chat=is_chat,
-        is_question=not problem.tests and "language" not in body,
+        is_question=not problem.test_count and "language" not in body,
         problem=problem,
         earlier=earlier,
         n=n,
         samples=samples,
         repairs=repairs,
+        hides_tests=_boolean(body, "hide_tests"),
         sampling=_sampling(body, bounds),
         is_stream=is_stream,
         includes_usage=_includes_usage(body, is_stream),
@@ -176,22 +180,30 @@ def _sampling(body: Mapping[str, Any], bounds: RequestLimits) -> Sampling:
 
 
 def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:
-    """The statement with the tests of the body, or else with the examples in it."""
-    tests, language = body.get("tests"), body.get("language", usual)
+    """The statement with the tests or assertions of the body, or else with the examples in it."""
+    language = body.get("language", usual)
     if language not in LANGUAGE_NAMES:
         raise invalid("language", f"must be {' or '.join(LANGUAGE_NAMES)}")
-    if not tests:
-        if tests not in (None, []):
-            raise invalid("tests", 'must be a list of objects with "input" and "output"')
-        examples = tuple(example_tests(statement)[:MAX_TESTS])
-        return Problem("request", statement, tests=examples, language=language)
-    if isinstance(tests, list) and len(tests) > MAX_TESTS:
-        raise invalid("tests", f"must be at most {MAX_TESTS}")
+    tests, assertions = _list(body, "tests"), _list(body, "assertions")
+    name = "tests"
     try:
-        record = {"id": "request", "statement": statement, "tests": tests, "language": language}
-        return problem_from_record(record, MAX_TESTS)
-    except ProblemError as error:
-        raise invalid("tests", f"are malformed: {error}") from None
+        given = GivenTests(tuple(stdin_test(test, f"test {number}") for number, test in enumerate(tests, 1)))
+        name = "assertions"
+        given += GivenTests(assertions=tuple(map(parse_assertion, map(str, assertions))))
+        # A question may have a call with its result as well, so that only whole sections are examples here.
+        problem = prompt_problem(statement, language, given, Examples(example_sections(statement)), id="request")
+    except (ProblemError, UsageError) as error:
+        raise invalid(name, f"are malformed: {error}") from None
+    return with_few_tests(problem, MAX_TESTS)
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    entries = body.get(name, [])
+    if not isinstance(entries, list):
+        raise invalid(name, f"must be a list of {'expressions' if name == 'assertions' else 'objects'}")
+    if len(entries) > MAX_TESTS:
+        raise invalid(name, f"must be at most {MAX_TESTS}")
+    return entries
 
 
 def _messages(body: Mapping[str, Any], is_chat_model: bool) -> tuple[tuple[Mapping[str, str], ...], str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.generation.answers import Answer, Candidate, answer_and_repair, check
+from securecoderl_edge.generation.answering import Answerer
+from securecoderl_edge.generation.answers import Answer, Candidate, check
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
@@ -192,7 +193,7 @@ class Service:
         self._languages.add(language)
 
     def _asked(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
-        format = self._format
+        format = replace(self._format, shows_tests=not wanted.hides_tests)
         if format.chat is not None:
             # Errors go to the client, without the path of the file.
             chat = replace(format.chat, earlier=wanted.earlier, where="")
@@ -202,9 +203,8 @@ class Service:
             except SceError as error:  # templates reject some orders of roles
                 raise Fault(400, str(error), param="messages") from None
         scorer = self._scorer.until(client.is_cancelled)
-        return answer_and_repair(
-            client, scorer, [wanted.problem], wanted.samples, wanted.sampling, wanted.repairs, on_token, format
-        )[0]
+        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, on_token)
+        return answerer.answer([wanted.problem], wanted.repairs)[0]
 
     def _continued(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
         """The prompt is the beginning of a program, and the completion its rest."""

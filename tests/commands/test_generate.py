@@ -106,7 +106,7 @@ def test_without_tests_a_program_is_parsed_and_scanned(use: Use) -> None:
     use("import nowhere\n")
     code, _, err = run(PROMPT)
     assert code == 0
-    assert err.startswith("parses, Bandit: no findings")
+    assert err.startswith("not tested, parses, Bandit: no findings")
 
 
 def test_the_example_in_a_prompt_is_a_test_and_the_verdict_says_so(use: Use) -> None:
@@ -343,7 +343,8 @@ def test_a_program_that_failed_goes_back_with_what_is_wrong_with_it(use: Use) ->
     runtime = use(write=lambda prompt, _sample, _rng: RIGHT if "This program is wrong" in prompt else WRONG)
     code, out, err = run(PROMPT, *TEST, "--repair")
     assert (code, out) == (0, RIGHT)
-    assert err.startswith("best of 2 in 2 rounds (1 passed): passed 1/1 tests")
+    assert err.startswith("  with the input '4\\n'\n  wrong: it prints a different output\n    line 1 is        4\n")
+    assert "\nbest of 2 in 2 rounds (1 passed): passed 1/1 tests" in err
     assert len(runtime.calls) == 2
     shown = runtime.prompts[1]
     assert shown.startswith(format_statement(PROMPT).partition("\n\n### Solution")[0])
@@ -364,11 +365,71 @@ def test_what_does_not_parse_and_what_is_unsafe_is_said_to_the_model(use: Use) -
 
 
 def test_each_repair_is_a_round_and_starts_from_the_problem(use: Use) -> None:
-    runtime = use(WRONG)
+    rounds = iter(range(100))
+    runtime = use(write=lambda _prompt, _sample, _rng: f"print({next(rounds)} * 100)\n")
     code, _, err = run(PROMPT, *TEST, "--repair", "--repair", "--repair", "-n", "2")
     assert (code, len(runtime.calls)) == (1, 4)
-    assert err.startswith("best of 8 in 4 rounds (0 passed)")
+    assert "\nbest of 8 in 4 rounds (0 passed)" in err
     assert all(prompt.count("This program is wrong") == 1 for prompt in runtime.prompts[1:])
+    assert all(prompt.count("Example input:") == 1 for prompt in runtime.prompts)
+
+
+def test_repair_ends_when_the_model_repeats_its_program(use: Use) -> None:
+    runtime = use(WRONG)
+    code, _, err = run(PROMPT, *TEST, "--repair", "--repair", "--repair")
+    assert (code, len(runtime.calls)) == (1, 2)
+    assert "\nbest of 2 in 2 rounds, in which the model repeated its program (0 passed): failed" in err
+
+
+def test_a_function_is_tested_with_assertions(use: Use) -> None:
+    asked = "Write a function half(n)."
+    use("def half(n):\n    return n // 2\n")
+    assert run(asked, "--assert", "half(4) == 2", "--assert", "half(2)")[2].startswith("passed 2/2 tests")
+    code, _, err = run(asked, "--assert", "half(3) == 1.5")
+    assert code == 1
+    assert "wrong: assert half(3) == 1.5\n    half(3) is 1\n" in err
+    assert run(f"{asked} half(4) -> 2")[2].startswith("passed 1/1 examples in the prompt")
+    code, _, err = run(asked)
+    assert (code, err.split(",")[0]) == (0, "not tested")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--assert", "half(4) =="), "the test is not Python"),
+        (("--assert", "2 == 2"), "the test calls no function"),
+        (("--assert", "assert (half(4) == 2, 'no')"), "the test asserts nothing"),
+        (("--assert", ""), "the test"),
+        (("--assert", "half(4) == 2", *TEST), "a prompt can have one of them"),
+        (("--assert", "half(4) == 2", "--language", "c"), "assertions are for Python"),
+    ],
+)
+def test_what_is_no_test_of_a_function_is_refused(use: Use, args: tuple[str, ...], message: str) -> None:
+    runtime = use(RIGHT)
+    code, out, err = run("Write a function half(n).", *args)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
+    assert not runtime.prompts
+
+
+def test_the_model_sees_the_tests_unless_they_are_hidden(use: Use) -> None:
+    runtime = use(RIGHT)
+    run(PROMPT, *TEST)
+    assert "Example input:\n4\nExample output:\n8" in runtime.prompts[0]
+    run("Write half(n).", "--assert", "half(4) == 2")
+    assert "It must pass these tests:\nassert half(4) == 2" in runtime.prompts[1]
+    run(PROMPT, *TEST, "--hide-tests")
+    assert "Example" not in runtime.prompts[2]
+    run(EXAMPLE)
+    assert runtime.prompts[3].count("Example input:") == 1
+
+
+def test_of_programs_that_nothing_tells_apart_the_one_is_chosen_that_agrees_with_others(use: Use) -> None:
+    right, also = "def half(n):\n    return n // 2\n", "def half(n):\n    return int(n / 2)\n"
+    use("def half(n):\n    return 2\n", right, also)
+    code, out, err = run("Write a function half(n). half(4) -> 2", "-n", "3")
+    assert (code, out in (right, also)) == (0, True)
+    assert "best of 3 (3 passed, agrees with " in err
 
 
 def test_a_model_is_told_of_a_time_limit_that_is_the_problem_s(use: Use, tmp_path: Path) -> None:

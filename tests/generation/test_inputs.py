@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.generation.inputs import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.generation.examples import example_sections
+from securecoderl_edge.generation.inputs import GivenTests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.problems.problem import Test
 
 
@@ -43,7 +44,24 @@ def test_a_malformed_test_is_a_usage_error(text: str) -> None:
 def test_tests_are_read_from_lines_a_list_or_a_problem(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tests.json"
     path.write_text(text)
-    assert read_tests(path) == ([Test("1", "2"), Test("3", "4")], [])
+    assert read_tests(path) == GivenTests((Test("1", "2"), Test("3", "4")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["f(1) == 2", "assert f(2)"]',
+        '"f(1) == 2"\n"f(2)"\n',
+        '{"assertion": "f(1) == 2"}\n{"assertion": "f(2)"}\n',
+        '{"kind": "call", "entry_point": "f", "assertions": ["assert f(1) == 2", "assert f(2)"]}',
+        "assert f(1) == 2\nassert f(2)\n",
+    ],
+    ids=["list", "lines", "objects", "problem", "text"],
+)
+def test_assertions_are_read_as_well(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tests.json"
+    path.write_text(text)
+    assert read_tests(path) == GivenTests(assertions=("assert f(1) == 2", "assert f(2)"))
 
 
 @pytest.mark.parametrize(
@@ -53,9 +71,10 @@ def test_tests_are_read_from_lines_a_list_or_a_problem(tmp_path: Path, text: str
         ('{"input": "1", "output": "2"}\nnonsense\n', "tests.json:2: not valid JSON"),
         ('[{"input": "1", "output": " "}]', "the expected output is empty"),
         ("[]", "json: no tests; expected objects"),
-        ("3", "expected objects"),
+        ("3", "test 1 must be an object"),
         ("[3]", "test 1 must be an object"),
-        ('{"kind": "call", "entry_point": "f", "assertions": ["assert f() == 1"]}', "a function; .* by --jsonl"),
+        ('["2 == 2"]', "the test calls no function"),
+        ("nothing to see here", "no tests; expected objects"),
     ],
 )
 def test_a_malformed_tests_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
@@ -72,19 +91,19 @@ def test_a_missing_tests_file_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_the_example_of_a_statement_is_found() -> None:
     prompt = "Add two numbers.\n\nExample input:\n1 2\n3\nExample output:\n6"
-    assert example_tests(prompt) == [Test("1 2\n3\n", "6")]
+    assert example_sections(prompt) == (Test("1 2\n3\n", "6"),)
 
 
 def test_several_examples_and_text_after_them_are_told_apart() -> None:
     prompt = "Add.\n\nExample input:\n1\nExample output:\n2\nExample input:\n3\nExample output:\n4\n\nBe quick.\n"
-    assert example_tests(prompt) == [Test("1\n", "2\n"), Test("3\n", "4")]
+    assert example_sections(prompt) == (Test("1\n", "2"), Test("3\n", "4"))
 
 
 @pytest.mark.parametrize(
     "prompt", ["Say hello.", "Example input: 3", "Example input:\n3\nExample output:\n", "Example output:\n3"]
 )
 def test_a_prompt_without_a_whole_example_has_none(prompt: str) -> None:
-    assert example_tests(prompt) == []
+    assert example_sections(prompt) == ()
 
 
 def test_a_prompt_is_the_argument_or_stdin_or_a_file(tmp_path: Path) -> None:
@@ -157,5 +176,5 @@ def test_an_output_that_is_blank_once_it_is_unescaped_is_refused() -> None:
 
 
 def test_many_headings_without_an_output_take_linear_time() -> None:
-    assert example_tests("Example input:\n" * 200_000) == []
-    assert len(example_tests("Example input:\n1\nExample output:\n2\n\n" * 20_000)) == 20_000
+    assert example_sections("Example input:\n" * 200_000) == ()
+    assert len(example_sections("Example input:\n1\nExample output:\n2\n\n" * 20_000)) == 20_000

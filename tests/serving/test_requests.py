@@ -55,7 +55,7 @@ def test_every_setting_arrives() -> None:
 def test_examples_in_the_statement_are_tests_unless_the_request_has_others() -> None:
     text = "Double.\n\nExample input:\n2\nExample output:\n4\n"
     messages = [{"role": "user", "content": text}]
-    assert chat(messages=messages).problem.tests == (Test("2\n", "4\n"),)
+    assert chat(messages=messages).problem.tests == (Test("2\n", "4"),)
     assert chat(messages=messages, tests=[{"input": "1", "output": "2"}]).problem.tests == (Test("1", "2"),)
 
 
@@ -112,6 +112,20 @@ def test_a_field_that_changes_nothing_is_no_error(fields: dict[str, Any]) -> Non
     assert parse({"prompt": "x", **fields}, BOUNDS, is_chat=False)
 
 
+def test_assertions_test_a_function_and_may_be_hidden() -> None:
+    wanted = chat(assertions=["half(4) == 2", "assert half(2)"])
+    assert (wanted.problem.kind, wanted.problem.entry_point) == ("call", "half")
+    assert wanted.problem.assertions == ("assert half(4) == 2", "assert half(2)")
+    assert (wanted.is_question, wanted.hides_tests) == (False, False)
+    assert chat(assertions=["half(4) == 2"], hide_tests=True).hides_tests
+
+
+@pytest.mark.parametrize("text", ["Why does f(2) give 4?", "What is f(2) == 4?", "Explain a -> b.\n1 -> 2"])
+def test_a_question_stays_one_whatever_results_it_has(text: str) -> None:
+    wanted = chat(messages=[{"role": "user", "content": text}])
+    assert (wanted.is_question, wanted.problem.test_count) == (True, 0)
+
+
 def test_a_question_has_no_tests_no_examples_and_no_language() -> None:
     examples = [{"role": "user", "content": "Double.\n\nExample input:\n2\nExample output:\n4\n"}]
     assert chat().is_question
@@ -145,6 +159,10 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0]"),
         ({"language": "rust"}, "language"), ({"language": 3}, "language"), ({"language": ["c"]}, "language"),
+        ({"assertions": "f(2)"}, "assertions"), ({"assertions": ["2 == 2"]}, "assertions"),
+        ({"assertions": [1]}, "assertions"), ({"assertions": ["f(2)"] * 21}, "assertions"),
+        ({"assertions": ["f(2)"], "tests": [{"input": "1", "output": "2"}]}, "assertions"),
+        ({"assertions": ["f(2)"], "language": "c"}, "assertions"), ({"hide_tests": 1}, "hide_tests"),
         ({"tests": {}}, "tests"), ({"tests": "x"}, "tests"), ({"tests": [1]}, "tests"),
         ({"tests": [{"input": "1"}]}, "tests"), ({"tests": [{"input": "1", "output": " "}]}, "tests"),
         ({"tests": [{"input": "1", "output": "2"}] * 21}, "tests"),

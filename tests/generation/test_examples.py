@@ -1,0 +1,117 @@
+"""Examples in prompts: read in the notations that people use, and not where a text only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from securecoderl_edge.generation.examples import Examples, examples_in, function_asked
+from securecoderl_edge.problems.problem import Test
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f(2) -> 4", "f(2) => 4", "f(2) ==> 4", "f(2) ➞ 4", "f(2) == 4", "f(2) = 4", "f(2) returns 4", "f(2) is 4",
+        "f(2) should return 4.", "`f(2)` -> `4`", "For example, f(2) must be 4, since 2 + 2 is 4.", "f(2) # 4",
+        "f(2) # returns 4", "f(2) -> 2 + 2 = 4", "assert f(2) == 4", ">>> f(2)\n4", ">>> f(2)\n4\n", ">>> f(2) == 4",
+        ">>>f(2)\n4", "  >>> f(2)\n  4\n  \"\"\"", ">>> f(2) -> 4", "- f(2) -> 4", "1. f(2) -> 4", "*f(2) -> 4*",
+    ],
+)  # fmt: skip
+def test_a_call_with_its_result_is_an_assertion(text: str) -> None:
+    assert examples_in(f"Write a function f.\n\n{text}") == Examples((), ("assert f(2) == 4",), "f")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1, 2] -> 3", "For lst = [1, 2] the output should be 3", "Example:\nInput: lst = [1, 2]\nOutput: 3",
+        "Example 1:\n\n    Input: [1, 2]\n    Output: 3\n    Explanation:\n    1 + 2", "Examples:\n[1, 2] => 3",
+        "Example input:\n[1, 2]\nExample output:\n3", "With lst = [1, 2], it should be 3.",
+    ],
+)  # fmt: skip
+def test_a_value_with_its_result_is_the_argument_of_the_function(text: str) -> None:
+    assert examples_in(f"Write a function f(lst).\n\n{text}").assertions == ("assert f([1, 2]) == 3",)
+
+
+@pytest.mark.parametrize(
+    ("text", "assertion"),
+    [
+        (">>> f('a b')\n'b a'", "assert f('a b') == 'b a'"),
+        (">>> f(0)\nTraceback (most recent call last):\n  ...\nValueError: no", "assert raises(f(0), ValueError)"),
+        (">>> print(f(2))\n4", "assert str(f(2)) == '4'"),
+        (">>> f(2)\n<Fraction 4>", "assert repr(f(2)) == '<Fraction 4>'"),
+        (">>> x = [1]\n>>> f(x)\n[1]", "x = [1]\nassert f(x) == [1]"),
+        (">>> f([1,\n...     2])\n3", "assert f([1, 2]) == 3"),
+        ("f('a(') -> ')'", "assert f('a(') == ')'"),
+        ('f("->") -> "=="', 'assert f("->") == "=="'),
+        ("f(1, (2, [3])) -> {'a': (4,)}", "assert f(1, (2, [3])) == {'a': (4,)}"),
+        ("f(x=1) -> true", "assert f(x=1) == True"),
+        ("f() -> -1.5e3", "assert f() == -1.5e3"),
+        ("assert abs(f(2) - 1.5) < 1e-6", "assert abs(f(2) - 1.5) < 1e-6"),
+        ("assert not f(2)", "assert not f(2)"),
+    ],
+)
+def test_other_values_and_forms_are_read(text: str, assertion: str) -> None:
+    assert examples_in(f"Write a function f.\n{text}").assertions == (assertion,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f(n) = f(n-1) + f(n-2)", "f(2) -> x", "f(x) -> 4", "f(2) -> 4 * n", "f(2)", "if f(2) then 4", "f(2) == 4x",
+        "f(2 -> 4", "range(2) -> 4", "f(2) -> [1, 2", "f(2) -> ", ">>> f(2)", ">>> f(2)\n...",
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_a_result_is_none(text: str) -> None:
+    assert examples_in(f"Write a function f.\n\n{text}").assertions == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "tests"),
+    [
+        ("Sum.\n\n3 4 -> 7", [("3 4\n", "7")]),
+        ("Reverse.\n\nExamples:\nabc -> cba\nde -> ed\n\nDone -> not an example", [("abc\n", "cba"), ("de\n", "ed")]),
+        ('Reverse. \n"abc" => "cba"', [("abc\n", "cba")]),
+        ("Sum.\nSample Input 1:\n3 4\nSample Output 1:\n7\n", [("3 4\n", "7")]),
+        ("Sum.\nExample:\nInput: 3 4\nOutput: 7", [("3 4\n", "7")]),
+        ("Input: two numbers\nOutput: their sum", []),
+        ("Convert a list -> a tuple", []),
+        ("Give an example.\nA -> B", []),
+        ("Say hello.", []),
+    ],
+)
+def test_inputs_and_outputs_of_a_program_are_tests(text: str, tests: list[tuple[str, str]]) -> None:
+    assert examples_in(text) == Examples(tuple(Test(*pair) for pair in tests))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Write a function is_prime(n) that tells whether n is prime", "is_prime"),
+        ("Write a function that returns a list", None),
+        ("Write a function `gcd` of two numbers", "gcd"),
+        ("Write a Python function called fib", "fib"),
+        ("Implement fib(n).", "fib"),
+        ("Write print(1)", None),
+        ('def helper(x):\n    return x\n\ndef main_one(y):\n    """Doc.', "main_one"),
+        ("Print the sum.", None),
+    ],
+)
+def test_the_function_asked_for_is_named(text: str, name: str | None) -> None:
+    assert function_asked(text) == name
+
+
+def test_a_function_without_a_name_has_that_of_its_examples() -> None:
+    assert examples_in("Double a number: twice(2) == 4, twice(3) == 6").entry_point == "twice"
+
+
+def test_examples_of_another_name_are_those_of_the_function() -> None:
+    text = 'def grade(x):\n    """\n    grade_equation(4) ==> \'A\'\n    """'
+    assert examples_in(text).assertions == ("assert grade(4) == 'A'",)
+
+
+@pytest.mark.parametrize(
+    "text", ["f(" * 100_000, ">>> " * 50_000, ">>> f(\n" * 50_000, "[" * 100_000 + " -> 1", "-> " * 50_000]
+)
+def test_long_texts_take_linear_time(text: str) -> None:
+    assert not examples_in(f"Write a function f.\n{text}").assertions
