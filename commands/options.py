@@ -143,6 +143,15 @@ model_option = click.option(
 )
 
 
+adapter_option = click.option(
+    "--adapter",
+    type=ModelName(),
+    metavar="RUN|FILE",
+    help="LoRA adapter to apply to the model: a run or one of its phases, a GGUF file, or a folder in PEFT's format. "
+    "Without a model, its base.",
+)
+
+
 class FiniteFloat(click.FloatRange):
     """A number within bounds; NaN and infinity are errors."""
 

@@ -13,11 +13,11 @@ import click
 from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import say, warn_of_level
-from securecoderl_edge.commands.options import model_option, options_from
+from securecoderl_edge.commands.options import adapter_option, model_option, options_from
 from securecoderl_edge.errors import UsageError, needs
+from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import DEFAULT_PARALLEL, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS
-from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.serving.serve_settings import KEY_VARIABLE, ServeSettings
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @model_option
+@adapter_option
 @options_from(ServeSettings)
 def serve(
     model: str | None,
+    adapter: str | None,
     config: ServeSettings,
 ) -> None:
     """Serve a model in OpenAI's format, with tested and scanned programs.
@@ -38,7 +40,7 @@ def serve(
     Each program is run in the sandbox and scanned for weaknesses. Every choice has its verdict; none is hidden.
 
     With --reward, the server scores batches of programs at /v1/score, for trainers. It then serves a model only with
-    --model.
+    --model or --adapter.
 
     Clients on this machine need no key. For others, set one in the environment variable SCE_API_KEY. Ctrl-C finishes
     the requests in progress, for at most 10 seconds; a second Ctrl-C cancels them.
@@ -55,7 +57,7 @@ def serve(
     key = config.api_key()
     os.environ.pop(KEY_VARIABLE, None)  # child processes do not need it
     is_named = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
-    spec = resolve_model(model) if is_named or not config.reward else None
+    spec = resolve_adapted(model, adapter) if is_named or adapter or not config.reward else None
     warn_of_level(config.sandbox)
     if spec is not None:
         check_runtime([spec], config, say)

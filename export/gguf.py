@@ -14,7 +14,7 @@ from securecoderl_edge.export.merge import check_fit, merged_tensors, read_adapt
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.adapters import read_lora_config
 from securecoderl_edge.models.architecture import Architecture, read_architecture
-from securecoderl_edge.models.gguf.header import ROPE_DIVISORS
+from securecoderl_edge.models.gguf.header import BASE_KEY, ROPE_DIVISORS
 from securecoderl_edge.models.gguf.layout import arranged, gguf_context, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALIZER_KEY
@@ -227,7 +227,13 @@ class AdapterSummary:
 
 
 def write_adapter(
-    base: Path, adapter: Path, quant: str, path: Path, name: str, prompt_style: str | None = None
+    base: Path,
+    adapter: Path,
+    quant: str,
+    path: Path,
+    name: str,
+    prompt_style: str | None = None,
+    base_sha256: str | None = None,
 ) -> AdapterSummary:
     """Write the factors of ``adapter``, which belongs to ``base``; callers pass a temporary path and rename it.
 
@@ -237,6 +243,7 @@ def write_adapter(
         quant: ``f16`` or ``f32``.
         name: the adapter's name in the file's header.
         prompt_style: prompt style that the policy was trained with; it is written to the header.
+        base_sha256: of the GGUF file that ``base`` was converted from, likewise.
 
     Raises:
         UsageError: not a LoRA adapter, not one of this base, or a kind that llama.cpp does not apply (named).
@@ -260,6 +267,8 @@ def write_adapter(
         writer.add_float32("adapter.lora.alpha", update.scale * rank)
         if prompt_style is not None:
             writer.add_string(STYLE_KEY, prompt_style)
+        if base_sha256 is not None:
+            writer.add_string(BASE_KEY, base_sha256)
         for weight, (lower, upper) in sorted(update.factors.items()):
             halves = [
                 (f"{target}.lora_{half}", factor)

@@ -30,10 +30,17 @@ from securecoderl_edge.export.paths import check_output_file, check_output_folde
 from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models.gguf.header import read_header
+from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings, read_header
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
-from securecoderl_edge.system.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically
+from securecoderl_edge.system.files import (
+    known_sha256,
+    remove_abandoned,
+    sha256_of,
+    sync,
+    temporary_beside,
+    write_atomically,
+)
 from securecoderl_edge.system.machine import installed
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
@@ -96,11 +103,12 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
     _require_packages()
     check_output_file(out, base, adapter)
     identity = _ExportIdentity.of(workbench, quant)
-    if earlier := _find_earlier(out, AdapterManifest, identity, force):
+    digest = known_sha256(workbench.gguf_base) if workbench.gguf_base else None
+    if earlier := _find_earlier(out, AdapterManifest, identity, force, lambda _: _base_in(out) == digest):
         return ExportResult(out, earlier, reused=True)
     with _written_for(out) as temporary:
         workbench.log("writing the adapter ...")
-        summary = write_adapter(base, adapter, quant, temporary, out.stem, workbench.prompt_style)
+        summary = write_adapter(base, adapter, quant, temporary, out.stem, workbench.prompt_style, digest)
         base_file, base_quant = workbench.base_file(out)
         workbench.log("verifying the adapter on the base ...")
         bounds = wider(quant, base_quant)
@@ -266,6 +274,11 @@ def _require_packages(packages: tuple[str, ...] = ("gguf", "llama_cpp"), extra: 
     for package, missing in needed.items():
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, missing)
+
+
+def _base_in(adapter: Path) -> str | None:
+    """The base that an adapter's header names; earlier versions wrote none."""
+    return header_strings(adapter).get(BASE_KEY)
 
 
 @dataclass(frozen=True)

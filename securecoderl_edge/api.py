@@ -1,7 +1,7 @@
 """The Python API: six functions that do the work of the commands.
 
 Each function imports its dependencies when it is called, so that importing this module is cheap. Models have the same
-names as on the command line: ``nano``, ``nano-c``, ``smollm2``, ``smollm2-rl``, a run or one of its phases
+names as on the command line: ``nano``, ``nano-c``, ``qwen-0.5b-coder`` (see ``sce models``), a run or one of its phases
 (``runs/starter``, ``starter:sft``), a GGUF file, an ONNX or Hugging Face folder, or a Hugging Face repo id. Generated
 programs run in the sandbox only.
 """

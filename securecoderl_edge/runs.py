@@ -99,6 +99,18 @@ class Run:
         return str(languages[0]) if is_one else PYTHON.name
 
     @property
+    def base_gguf_sha256(self) -> str | None:
+        """SHA-256 of the GGUF file that is the base, as recorded at the start; None if it is unknown, or not a file."""
+        try:
+            record = read_json(self.path / ENVIRONMENT)
+        except SceError:
+            return None
+        name, digest = record.get("base_model"), record.get("base_gguf_sha256")
+        # A folder that was once made from a GGUF file has its sum, but may have changed since.
+        is_file = isinstance(name, str) and (name in MODEL_NAMES or name.endswith(".gguf"))
+        return digest if is_file and isinstance(digest, str) else None
+
+    @property
     def command(self) -> str:
         """The command line that resumes the run: the one that started it."""
         try:
@@ -254,4 +266,4 @@ def find_run(text: str) -> Run | None:
     candidates = [Path(text)]
     if text and "/" not in text and text not in (".", ".."):
         candidates.append(RUNS / text)
-    return next((Run(path) for path in candidates if (path / ENVIRONMENT).is_file()), None)
+    return next((Run(path) for path in candidates if os.path.isfile(path / ENVIRONMENT)), None)

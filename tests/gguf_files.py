@@ -43,12 +43,14 @@ def rewritten(source: Path, out: Path, kind: str | None = None, **changes: Any) 
     return out
 
 
-def lora(path: Path) -> Path:
-    """Write a GGUF file that calls itself an adapter."""
+def lora(path: Path, **texts: str) -> Path:
+    """Write a GGUF file that calls itself an adapter; ``texts`` are metadata, with ``__`` for the dots."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_type(gguf.GGUFType.ADAPTER)
+    for name, value in texts.items():
+        writer.add_string(name.replace("__", "."), value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST_WHEEL = 40 * 10**6
+LARGEST_WHEEL = 50 * 10**6
 PROBLEM = "Read two integers and print their sum."
 FUNCTION = "Write a function area(width, height) that returns the area of a rectangle."
 BASE = (
@@ -71,6 +71,10 @@ def check_content(wheel: Path) -> None:
         "training/recipes/starter.toml",
         "models/nano/model.safetensors",
         "models/nano_c/model.safetensors",
+        "models/qwen_05b_coder/MODEL_CARD.md",
+        "models/qwen_05b_coder/environment.json",
+        "models/qwen_05b_coder/qwen-0.5b-coder.gguf",
+        "models/qwen_05b_coder/qwen-0.5b-coder.gguf.manifest.json",
         "models/smollm2_rl/MODEL_CARD.md",
         "models/smollm2_rl/environment.json",
         "models/smollm2_rl/smollm2-rl.gguf",

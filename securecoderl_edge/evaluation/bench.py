@@ -35,6 +35,7 @@ from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_probl
 from securecoderl_edge.prompts.extraction import DEFINITIONS, EXTRACT_MODES
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runs import Budget
+from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import RuntimeSettings
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_TOKENS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
@@ -173,15 +174,24 @@ class Bench:
         }
 
 
-def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
+def choose_models(
+    names: Sequence[str], is_comparing: bool = False, adapter: str | None = None
+) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
     """The models to evaluate, and the positions of those to compare.
 
     Without names: the models of the latest run, with `default_comparisons`. With names: each one against the first, if
-    ``is_comparing``.
+    ``is_comparing``. With an adapter (see `resolve_adapted`): one model, which is compared with itself without it.
 
     Raises:
-        UsageError: an unknown model, or nothing to compare with.
+        UsageError: an unknown model, nothing to compare with, or several models for an adapter.
     """
+    if adapter is not None:
+        if len(names) > 1:
+            raise UsageError("--adapter needs one MODEL. Of several, name each pair: BASE.gguf+LORA.gguf")
+        if is_comparing and not names:
+            raise UsageError("--compare needs the MODEL without the adapter. Name it")
+        adapted = resolve_adapted(next(iter(names), None), adapter)
+        return ([resolve_model(names[0]), adapted], [(0, 1)]) if is_comparing else ([adapted], [])
     if not names:
         specs = default_models()
         return with_distinct_labels(specs), default_comparisons(specs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # Estimated: logits and activations of a batch, a short KV cache, and the interpreter.
@@ -36,7 +36,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model that has a name; ``origin`` is that of one to pull.
+    """A model that has a name; ``origin`` is that of one to pull, ``base`` the model that a packaged adapter is for.
 
     Speed of one sample, and greedy pass@1 on HumanEval, are what ``benchmarks/laptop.py`` measured; None before.
     """
@@ -45,6 +45,7 @@ class NamedModel:
     parameters: str
     license: str
     origin: Origin | None = None
+    base: str = ""
     tokens_per_second: float | None = None
     pass_at_1: float | None = None
 
@@ -53,7 +54,7 @@ NAMED: Sequence[NamedModel] = (
     NamedModel("nano", "4.8 M", MIT),
     NamedModel("nano-c", "4.8 M", MIT),
     NamedModel("smollm2", "135 M", APACHE),
-    NamedModel("smollm2-rl", "135 M", MIT),
+    NamedModel("smollm2-rl", "135 M", f"{APACHE} + {MIT}", base="smollm2"),
     NamedModel(
         "qwen-0.5b",
         "494 M",
@@ -67,6 +68,7 @@ NAMED: Sequence[NamedModel] = (
             89_128_960,
         ),
     ),
+    NamedModel("qwen-0.5b-coder", "494 M", f"{APACHE} + {MIT}", base="qwen-0.5b"),
     NamedModel(
         "qwen-1.5b",
         "1.5 B",
@@ -82,7 +84,11 @@ NAMED: Sequence[NamedModel] = (
     ),
 )
 ORIGINS = {each.name: each.origin for each in NAMED if each.origin is not None}
+# The policies of this package, and the base of each.
+POLICIES = {each.name: each.base for each in NAMED if each.base}
 DEFAULT_PULL = "qwen-0.5b"
+# A pulled model, and the policy on it that answers in its place if no model is named.
+DEFAULT_POLICIES: Mapping[str, str] = {}
 
 
 def memory_needed(file_bytes: int) -> int:

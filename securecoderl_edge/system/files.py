@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -204,6 +205,20 @@ def sha256_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
+
+
+def known_sha256(path: Path) -> str:
+    """`sha256_of` a large file, computed once per process while the file does not change; errors are the same."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    return _sha256_once(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache
+def _sha256_once(path: Path, size: int, changed: int, inode: int) -> str:
+    return sha256_of(path)
 
 
 def sync(path: Path) -> None:

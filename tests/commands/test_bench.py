@@ -118,9 +118,11 @@ def test_comparing_sets_each_model_against_the_first(folder: Path, opened: Opene
     [
         (("--json", "--csv"), "--json and --csv exclude each other"),
         (("--csv", "--compare"), "--csv cannot show differences"),
+        (("--adapter", "good.gguf"), "--adapter needs one MODEL. Of several, name each pair: BASE.gguf+LORA.gguf"),
+        (("--merge", "--adapter", "good.gguf"), "--merge joins files of finished models. Leave out --adapter"),
     ],
 )
-def test_formats_that_would_leave_something_out_are_refused(
+def test_flags_that_would_leave_something_out_are_refused(
     folder: Path, opened: Opened, flags: tuple[str, ...], message: str
 ) -> None:
     code, out, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", *flags)
@@ -131,6 +133,8 @@ def test_comparing_one_model_is_a_usage_error(folder: Path, opened: Opened) -> N
     code, _, err = run("good.gguf", "--compare", "--problems", "six.jsonl")
     assert code == 2
     assert "at least two models" in err
+    code, _, err = run("--adapter", "good.gguf", "--compare", "--problems", "six.jsonl")
+    assert (code, "--compare needs the MODEL without the adapter" in err) == (2, True)
 
 
 def test_without_models_the_latest_run_is_measured_and_policy_compared_with_sft(folder: Path, opened: Opened) -> None:

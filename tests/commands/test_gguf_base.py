@@ -21,7 +21,7 @@ from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.models import files
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, base_folder, gguf_file, lasting_name
 from securecoderl_edge.models.gguf.folder import gguf_source
-from securecoderl_edge.models.gguf.header import read_header
+from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings, read_header
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes.spec import resolve_model
@@ -93,6 +93,38 @@ def test_an_adapter_is_verified_on_the_quantized_file_itself(run: Path, tmp_path
     assert "llama-cli -no-cnv -m tiny.gguf --lora lora.gguf" in card
     assert "| KL divergence, nats per token" in card
     assert "matches its manifest and agrees" in run_sce("export", str(run), "--verify", str(out))[2]
+
+
+def test_a_run_on_a_gguf_file_brings_its_adapter_to_that_file_only(run: Path, quantized: Path, tmp_path: Path) -> None:
+    copy, limits = Path("copy"), ("--limit", "1", "--max-tokens", "4", "--threads", "1")
+    shutil.copytree(run, copy)
+    words = ("bench", str(quantized), "--adapter", str(copy))
+    code, _, told = run_sce(*words, *limits)
+    assert (code, f"Write it: sce export {copy} --format adapter" in " ".join(told.split())) == (2, True)
+    succeed("export", str(copy), "--format", "adapter")
+    file = copy / "exports" / "copy-lora-f16.gguf"
+    assert header_strings(file)[BASE_KEY] == sha256_of(quantized)
+    models = json.loads(succeed(*words, *limits, "--compare", "--json"))["models"]
+    assert [(each["model"], each["adapter"]) for each in models] == [("tiny", None), ("tiny+copy-lora-f16", str(file))]
+    other = rewritten(quantized, tmp_path / "other.gguf", general__name="another")
+    code, _, told = run_sce("bench", str(other), "--adapter", str(file), *limits)
+    told = " ".join(told.split())
+    assert f"{file}: an adapter of another file (SHA-256 {sha256_of(quantized)[:16]}), not of {other}" in told
+
+
+def test_an_adapter_that_does_not_name_its_base_is_exported_again(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lora.gguf"
+    words = ("export", str(run), "--format", "adapter", "--out", str(out))
+    succeed(*words)
+    assert succeed(*words) == ""
+    before = out.read_bytes()
+    plain = before.replace(BASE_KEY.encode(), b"x" * len(BASE_KEY))  # as an earlier version wrote it
+    out.write_bytes(plain)
+    manifest = json.loads(Path(f"{out}.manifest.json").read_text())
+    Path(f"{out}.manifest.json").write_text(json.dumps({**manifest, "sha256": sha256_of(out)}))
+    assert "--force" in run_sce(*words)[2]
+    succeed(*words, "--force")
+    assert out.read_bytes() == before
 
 
 @pytest.mark.parametrize("words", [("--quant", "f32"), ("--format", "onnx", "--quant", "f32")])

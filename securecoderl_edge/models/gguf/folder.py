@@ -11,7 +11,6 @@ import math
 import shutil
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from securecoderl_edge.models.gguf.config import config_of
 from securecoderl_edge.models.gguf.header import ROPE_DIVISORS, GgufHeader, GgufTensor, read_header
 from securecoderl_edge.models.gguf.layout import gguf_package, restored, tensor_names
 from securecoderl_edge.models.gguf.tokenizer_files import tokenizer_files_of
-from securecoderl_edge.system.files import read_json, remove_abandoned, sha256_of, temporary_beside
+from securecoderl_edge.system.files import known_sha256, read_json, remove_abandoned, temporary_beside
 from securecoderl_edge.system.folders import cache_folder
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def folder_of_gguf(path: Path) -> Path:
         SceError: the file is damaged, or the cache folder cannot be written.
         MissingExtra: gguf or tokenizers is not installed.
     """
-    status = path.stat()
-    target = cache_folder() / "gguf" / _known_sha256(path, status.st_size, status.st_mtime_ns, status.st_ino)
+    target = cache_folder() / "gguf" / known_sha256(path)
     remove_abandoned(target)
     if _is_whole(target):
         return target
@@ -87,12 +85,6 @@ def gguf_source(folder: Path) -> dict[str, Any] | None:
     """The note of a folder that was made from a GGUF file: its name, ``sha256`` and number of tensors by type."""
     note = read_json(folder / "config.json").get(SOURCE_KEY)
     return note if isinstance(note, dict) and isinstance(note.get("tensor_types"), dict) else None
-
-
-@lru_cache
-def _known_sha256(path: Path, size: int, changed: int, inode: int) -> str:
-    """The hash of a file; one command asks several times."""
-    return sha256_of(path)
 
 
 def _is_whole(folder: Path) -> bool:

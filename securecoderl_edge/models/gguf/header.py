@@ -31,6 +31,8 @@ Scalar = int | float | bool | str
 
 # llama.cpp reads the divisors of llama3 RoPE from a tensor of this name.
 ROPE_DIVISORS = "rope_freqs.weight"
+# Of an adapter: the SHA-256 of the GGUF file that it was trained on.
+BASE_KEY = "securecoderl_edge.base_sha256"
 
 
 @dataclass(frozen=True)
