@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.generation.agreement import agreement, results_on
+from securecoderl_edge.generation.agreement import agreement
 from securecoderl_edge.generation.answers import Answer, Candidate, check, ranked, worth
 from securecoderl_edge.generation.execution_inputs import begun_tests, inputs_for
 from securecoderl_edge.problems.problem import Problem
@@ -16,6 +16,7 @@ from securecoderl_edge.prompts.shown_tests import with_tests_shown
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling, batch_seed
 from securecoderl_edge.scoring.explain import about_failure, about_security
+from securecoderl_edge.scoring.results import results_on
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer

@@ -10,7 +10,7 @@ from fake_runtime import FakeRuntime, Writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.generation.agreement import agreement, results_on
+from securecoderl_edge.generation.agreement import agreement
 from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.generation.answers import Answer
 from securecoderl_edge.generation.execution_inputs import MOST_INPUTS, begun_tests, inputs_for
@@ -20,6 +20,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.scoring.results import results_on
 from securecoderl_edge.scoring.scorer import Scorer
 
 HALF = prompt_problem("Write a function half(n). half(4) -> 2")
