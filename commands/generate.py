@@ -169,9 +169,8 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
         else:
             started = time.monotonic()
             with activity(flags.n, f"loading {spec.label}") as shown, model as (runtime, format):
-                shown.stage("reading the prompt")
                 format = replace(format, shows_tests=not flags.hides_tests)
-                answerer = Answerer(runtime, scorer, flags.n, sampling, format, shown.token, shown.check, shown.repair)
+                answerer = Answerer(runtime, scorer, flags.n, sampling, format, shown)
                 (answer,) = answerer.answer(problems, flags.repairs)
             spent = f"seed {sampling.seed}, {answer.tokens} tokens in {duration(time.monotonic() - started)}"
             by = _chosen(spec) if flags.model is None else ""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import data, say, talk
+from securecoderl_edge.generation.answering import Watcher
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.text import escape_controls
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _SPINNER = "dots"
 
 
-class Activity:
+class Activity(Watcher):
     """What is going on, for a terminal: the text of a single program as it is decoded, and a line that counts.
 
     Args:
@@ -43,8 +44,9 @@ class Activity:
         """Begin a stage, such as "loading the model"."""
         self._stage = text
 
-    def token(self, _prompt: int, _sample: int, text: str) -> None:
+    def token(self, prompt: int, sample: int, text: str) -> None:
         """A piece of text, about a token."""
+        self._stage = ""
         self._first = self._first or time.monotonic()
         self._pieces += 1
         if self._has_text:
@@ -56,10 +58,14 @@ class Activity:
         self._passed += candidate.is_accepted
 
     def repair(self, faults: list[str]) -> None:
-        """A program is repaired: show its faults, and begin a round."""
+        """Show the faults, and begin a round."""
         for line in faults:
             say(f"  {escape_controls(line)}")
         self._written, self._pieces, self._first, self._checked, self._passed = [], 0, 0.0, 0, 0
+
+    def compare(self, programs: int) -> None:
+        """The comparison is a stage."""
+        self.stage(f"comparing {programs} programs")
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group
@@ -70,7 +76,7 @@ class Activity:
         return Group(Text("\n".join(lines), style="dim"), self._spinner) if self._written else self._spinner
 
     def _line(self) -> str:
-        if not self._pieces:
+        if self._stage:
             return self._stage
         programs = "1 program" if self._n == 1 else f"{self._n} programs"
         speed = self._pieces / max(time.monotonic() - self._first, 0.1)
@@ -78,31 +84,20 @@ class Activity:
         return f"{programs}, {self._pieces} tokens, {speed:.0f} tokens/s{checked}"
 
 
-class _Silent(Activity):
-    """Shows nothing but the faults of what is repaired."""
-
-    def __init__(self) -> None:
-        pass
-
-    def stage(self, text: str) -> None:
-        pass
-
-    def token(self, _prompt: int, _sample: int, text: str) -> None:
-        pass
-
-    def check(self, candidate: Candidate) -> None:
-        pass
+class _Plain(Watcher):
+    """Without a terminal: only the faults of what is repaired."""
 
     def repair(self, faults: list[str]) -> None:
+        """Show the faults."""
         for line in faults:
             say(f"  {escape_controls(line)}")
 
 
 @contextlib.contextmanager
-def activity(n: int, stage: str) -> Iterator[Activity]:
-    """Show on a terminal what is going on; it disappears at the end."""
+def activity(n: int, stage: str) -> Iterator[Watcher]:
+    """Show on a terminal what is going on, at first a stage; it disappears at the end."""
     if not talk.is_terminal:
-        yield _Silent()
+        yield _Plain()
         return
     from rich.live import Live
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.shown_tests import with_tests_shown
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling, batch_seed
+from securecoderl_edge.runtimes.protocol import Generator, Sampling, batch_seed
 from securecoderl_edge.scoring.explain import about_failure, about_security
 from securecoderl_edge.scoring.results import results_on
 
@@ -23,7 +23,28 @@ if TYPE_CHECKING:
 
 # With so many tests, programs that pass them all need no further comparison.
 _MANY_TESTS = 10
-_INPUT_TOKENS = 300
+_INPUT_TOKENS = 200
+# With so many, their changes are inputs enough; writing others takes as long as writing a program.
+_ENOUGH_EXAMPLES = 3
+
+
+class Watcher:
+    """Is told what an `Answerer` does; this one ignores it."""
+
+    def token(self, prompt: int, sample: int, text: str) -> None:
+        """A piece of text was decoded, see `Generator.generate`."""
+
+    def check(self, candidate: Candidate) -> None:
+        """A candidate was checked."""
+
+    def repair(self, faults: list[str]) -> None:
+        """A program will be repaired; the lines tell the model what is wrong with it, and may have its output."""
+
+    def compare(self, programs: int) -> None:
+        """So many programs that no test tells apart will be compared."""
+
+
+SILENT = Watcher()
 
 
 @dataclass(frozen=True)
@@ -32,9 +53,6 @@ class Answerer:
 
     Attributes:
         n: programs to sample for each problem.
-        on_token: see `Generator.generate`.
-        on_check: called with each candidate when it is checked.
-        on_repair: called with the lines that tell the model what is wrong with a program, which may have its output.
     """
 
     runtime: Generator
@@ -42,9 +60,7 @@ class Answerer:
     n: int
     sampling: Sampling
     format: PromptFormat = OURS
-    on_token: OnToken | None = None
-    on_check: Callable[[Candidate], None] = lambda candidate: None
-    on_repair: Callable[[list[str]], None] = lambda faults: None
+    watcher: Watcher = SILENT
 
     def answer(self, problems: Sequence[Problem], repairs: int = 0) -> list[Answer]:
         """Sample programs for each problem, check, repair and rank them.
@@ -76,12 +92,12 @@ class Answerer:
     def _sampled(self, problems: Sequence[Problem], sampling: Sampling) -> list[Answer]:
         prompts = [self.format.prompt(problem) for problem in problems]
         facts = [PromptFacts.of(problem, self.format) for problem in problems]
-        sampled = self.runtime.generate(prompts, self.n, sampling, self.on_token, facts)
+        sampled = self.runtime.generate(prompts, self.n, sampling, self.watcher.token, facts)
         programs = [
             [(completion, extract_program(completion.text, about)) for completion in completions]
             for about, completions in zip(facts, sampled, strict=True)
         ]
-        return check(self.scorer, problems, programs, self.on_check)
+        return check(self.scorer, problems, programs, self.watcher.check)
 
     def _attempt(self, answer: Answer) -> Problem | None:
         """The problem with its best program, and what is wrong with it, in the statement; None without need or room."""
@@ -99,12 +115,14 @@ class Answerer:
         room = self.runtime.context - self.sampling.max_tokens
         if not fits(self.format.prompt(attempt), self.runtime.count_tokens, room):
             return None
-        self.on_repair(faults)
+        self.watcher.repair(faults)
         return attempt
 
     def compare(self, answers: Sequence[Answer]) -> list[Answer]:
         """The answers, with the programs compared that their checks do not tell apart."""
         ties = {index: tied for index, each in enumerate(answers) if (tied := _tied(each))}
+        if ties:
+            self.watcher.compare(sum(map(len, ties.values())))
         asked = {index: begun for index in ties if (begun := self._begun_tests(answers[index].problem))}
         sampling = Sampling(temperature=0.0, max_tokens=_INPUT_TOKENS, seed=self.sampling.seed, stop=("```",))
         prompts = [prompt for prompt, _ in asked.values()]
@@ -125,7 +143,7 @@ class Answerer:
         return compared
 
     def _begun_tests(self, problem: Problem) -> tuple[str, str] | None:
-        begun = begun_tests(problem, self.format)
+        begun = begun_tests(problem, self.format) if problem.test_count < _ENOUGH_EXAMPLES else None
         room = self.runtime.context - _INPUT_TOKENS
         return begun if begun and fits(begun[0], self.runtime.count_tokens, room) else None
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.generation.answering import Answerer
+from securecoderl_edge.generation.answering import SILENT, Answerer, Watcher
 from securecoderl_edge.generation.answers import Answer, Candidate, check
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, Client, Engine, Unfit
@@ -38,7 +37,7 @@ class Result:
     completion_tokens: int
 
 
-class RunningRequest:
+class RunningRequest(Watcher):
     """A request in progress; it belongs to the event loop that started it.
 
     Attributes:
@@ -52,7 +51,7 @@ class RunningRequest:
         # Nobody asks for the result of a client that has left.
         self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def tell(self, _prompt: int, sample: int, text: str) -> None:
+    def token(self, prompt: int, sample: int, text: str) -> None:
         """Pass on a piece of text, from the thread."""
         self._soon(self._pieces.put_nowait, (sample, text))
 
@@ -130,7 +129,7 @@ class Service:
             self.running += 1
         client = Client(self.engine)
         call = RunningRequest(client)
-        future = self._threads.submit(self._answer, wanted, client, call.tell if wanted.is_stream else None)
+        future = self._threads.submit(self._answer, wanted, client, call if wanted.is_stream else SILENT)
         self._calls.add(call)
         call.result.add_done_callback(lambda _: self._calls.discard(call))
         # Its own thread counts the end: a client that has left is done earlier.
@@ -151,7 +150,7 @@ class Service:
         with self._lock:
             self.running -= 1
 
-    def _answer(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Result:
+    def _answer(self, wanted: Wanted, client: Client, watcher: Watcher) -> Result:
         """The work of a request, in its thread.
 
         Raises:
@@ -162,7 +161,7 @@ class Service:
         self._demand(wanted.problem.language)
         try:
             answer = (
-                self._asked(wanted, client, on_token) if wanted.is_chat else self._continued(wanted, client, on_token)
+                self._asked(wanted, client, watcher) if wanted.is_chat else self._continued(wanted, client, watcher)
             )
         except Unfit as error:
             raise Fault(400, str(error), code="context_length_exceeded") from None
@@ -192,7 +191,7 @@ class Service:
             ) from None
         self._languages.add(language)
 
-    def _asked(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
+    def _asked(self, wanted: Wanted, client: Client, watcher: Watcher) -> Answer:
         format = replace(self._format, shows_tests=not wanted.hides_tests)
         if format.chat is not None:
             # Errors go to the client, without the path of the file.
@@ -203,12 +202,12 @@ class Service:
             except SceError as error:  # templates reject some orders of roles
                 raise Fault(400, str(error), param="messages") from None
         scorer = self._scorer.until(client.is_cancelled)
-        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, on_token)
+        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, watcher)
         return answerer.answer([wanted.problem], wanted.repairs)[0]
 
-    def _continued(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
+    def _continued(self, wanted: Wanted, client: Client, watcher: Watcher) -> Answer:
         """The prompt is the beginning of a program, and the completion its rest."""
         prompt = wanted.problem.statement
-        (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, on_token)
+        (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, watcher.token)
         programs = [(completion, f"{prompt}{completion.text}") for completion in sampled]
         return check(self._scorer.until(client.is_cancelled), [wanted.problem], [programs])[0]

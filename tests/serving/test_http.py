@@ -123,7 +123,8 @@ def test_the_official_client_reads_every_answer(server: Served) -> None:
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0)
     with client:
         messages = [{"role": "user", "content": "Print."}]
-        chat = client.chat.completions.create(model="echo", messages=messages, seed=1, extra_body={"tests": DOUBLE})
+        own = {"tests": DOUBLE, "hide_tests": True}
+        chat = client.chat.completions.create(model="echo", messages=messages, seed=1, extra_body=own)
         assert chat.choices[0].message.content == program("Print.", 1)
         assert chat.choices[0].sce["tests"] == ["wrong", "wrong"]
         stream = client.chat.completions.create(model="echo", messages=messages, seed=1, stream=True)
@@ -217,7 +218,11 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
         text = served.ask("POST", CHAT, {"messages": messages}).record["choices"][0]["message"]["content"]
         assert text == "print('[user]A?[assistant]B.[user]C?')\n"  # a question stays as it is
         tested = served.ask("POST", CHAT, {"messages": messages, "tests": DOUBLE}).record["choices"][0]
-        assert "C?\\n\\nWrite a Python 3 program that reads standard input" in tested["message"]["content"]
+        shown = "C?\\n\\nExample input:\\n3\\nExample output:\\n6"
+        assert shown in tested["message"]["content"]
+        assert "\\n\\nWrite a Python 3 program that reads standard input" in tested["message"]["content"]
+        hidden = served.ask("POST", CHAT, {"messages": messages, "tests": DOUBLE, "hide_tests": True})
+        assert shown not in hidden.record["choices"][0]["message"]["content"]
         refused = served.ask("POST", CHAT, {"messages": [{"role": "system", "content": "S"}, messages[0]]})
     assert (refused.status, refused.error["param"]) == (400, "messages")
     assert "no system" in refused.error["message"]
