@@ -1,0 +1,171 @@
+"""How good are models that fit a laptop, and what does choosing by execution add? The plan is in `laptop.md`.
+
+    sce data import HumanEvalPlus.jsonl.gz --out humaneval-plus.jsonl
+    sce bench MODEL --problems humaneval-plus.jsonl --protocol evalplus --temperature 0 --out greedy
+    sce bench MODEL --problems humaneval-plus.jsonl --protocol evalplus --temperature 0.8 --samples 8 --out eight
+    python benchmarks/laptop_quality.py choose MODEL humaneval-plus.jsonl --greedy greedy --eight eight --json FILE
+    python benchmarks/laptop_quality.py compare BASE POLICY humaneval-plus.jsonl --eight eight --json FILE
+
+``choose`` takes one of the eight programs as `sce generate` does, by what it is given: no test, the examples in the
+prompt, or all tests of the benchmark, and judges it on the tests. The model writes inputs for the comparison of
+programs, so it is loaded. ``compare`` is base against policy, from their eight answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from record import publish
+
+from securecoderl_edge.generation.answering import Answerer
+from securecoderl_edge.generation.answers import Answer, check
+from securecoderl_edge.generation.inputs import prompt_problem
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.runtimes.opening import RuntimeSettings, opened
+from securecoderl_edge.runtimes.protocol import Completion, Sampling
+from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.scoring.intervals import exchange_test, holm, paired_difference, pass_at_k, rate_interval
+from securecoderl_edge.scoring.metrics import Row, by_problem, passes_all_tests, passes_base_tests
+from securecoderl_edge.scoring.scorer import Scorer
+
+SAMPLES, SEED = 8, 42
+JUDGES: dict[str, Callable[[Row], Any]] = {"base": passes_base_tests, "plus": passes_all_tests}
+GROUP = 16  # problems whose inputs are written together
+
+Rows = Mapping[str, Sequence[Row]]
+
+
+def rows_in(folder: Path, model: str) -> dict[str, list[Row]]:
+    """The rows of a model in a folder of `sce bench --out`, by problem."""
+    (file,) = folder.glob(f"{model}-*/rows.jsonl")
+    return by_problem([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+
+
+def without_tests(problem: Problem) -> Problem:
+    """What is known of a problem without any test: the prompt, and the function that it asks for."""
+    return replace(problem, assertions=(), solutions=())
+
+
+def with_examples(problem: Problem) -> Problem:
+    """The problem with the examples in its prompt as tests, as `sce generate` finds them."""
+    text = problem.starter_code or problem.statement
+    found = prompt_problem(text)
+    assertions = found.assertions if found.entry_point == problem.entry_point else ()
+    return replace(without_tests(problem), assertions=assertions)
+
+
+GIVEN: dict[str, Callable[[Problem], Problem]] = {
+    "no_test": without_tests, "examples": with_examples, "all_tests": lambda problem: problem
+}  # fmt: skip
+
+
+def chosen(answers: Sequence[Answer], eight: Rows) -> list[Row]:
+    """The rows of the best candidates."""
+    return [eight[answer.problem.id][int(answer.best.completion.prompt_tokens)] for answer in answers]
+
+
+def candidates(rows: Sequence[Row]) -> list[tuple[Completion, str]]:
+    """The programs of a problem with what ranks them. The place of a row stands for its prompt tokens."""
+    return [
+        (Completion(row["completion"], (), (row["mean_logprob"],), row["finish"], place, ()), row["program"])
+        for place, row in enumerate(rows)
+    ]
+
+
+def judged(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+    """The outcomes of one row for each problem, on the benchmark's own tests and on all."""
+    return {name: [[float(bool(judge(row)))] for row in rows] for name, judge in JUDGES.items()}
+
+
+def choose(model: str, problems: Sequence[Problem], greedy: Rows, eight: Rows) -> dict[str, Any]:
+    """The choice of one program by what is given, minus the greedy answer."""
+    first = judged([greedy[problem.id][0] for problem in problems])
+    found: dict[str, Any] = {"greedy": _rates(first)}
+    differences, p_values = {}, {}
+    runtime_settings = RuntimeSettings(device="cpu")
+    with Scorer() as scorer, opened(resolve_model(model), runtime_settings) as (runtime, format):
+        answerer = Answerer(runtime, scorer, SAMPLES, Sampling(seed=SEED), format)
+        for name, given in GIVEN.items():
+            asked = [given(problem) for problem in problems]
+            answers: list[Answer] = []
+            for start in range(0, len(asked), GROUP):
+                group = asked[start : start + GROUP]
+                programs = [candidates(eight[problem.id]) for problem in group]
+                answers += answerer.compare(check(scorer, group, programs))
+            best = judged(chosen(answers, eight))
+            found[name] = {
+                **_rates(best),
+                "tested": sum(problem.test_count > 0 for problem in asked),
+                "compared": sum(answer.inputs > 0 for answer in answers),
+                "input_tokens": sum(answer.input_tokens for answer in answers),
+            }
+            for judge in JUDGES:
+                found[name][f"minus_greedy_{judge}"] = asdict(paired_difference(first[judge], best[judge]))
+            differences[name] = (first["base"], best["base"])
+    planned = ["examples", "no_test"]
+    for name, adjusted in zip(planned, holm([exchange_test(*differences[each]) for each in planned]), strict=True):
+        p_values[name] = adjusted
+    mean = {
+        name: [[float(bool(judge(row))) for row in eight[each.id]] for each in problems]
+        for name, judge in JUDGES.items()
+    }
+    return {**found, "one_of_eight": _rates(mean), "p_holm": p_values, "problems": len(problems), "model": model}
+
+
+def compare(base: Rows, policy: Rows, problems: Sequence[Problem]) -> dict[str, Any]:
+    """Pass@1 and pass@8 of a policy minus those of its base, paired by problem."""
+    found: dict[str, Any] = {}
+    p_values = []
+    for name, judge in JUDGES.items():
+        for k in (1, SAMPLES):
+            before, after = ([[_pass_at(rows[each.id], judge, k)] for each in problems] for rows in (base, policy))
+            p_values.append(exchange_test(before, after))
+            found[f"{name}_pass_at_{k}"] = {
+                "base": sum(each[0] for each in before) / len(problems),
+                "policy": sum(each[0] for each in after) / len(problems),
+                "difference": asdict(paired_difference(before, after)),
+            }
+    for each, adjusted in zip(found.values(), holm(p_values), strict=True):
+        each["p_holm"] = adjusted
+    return {**found, "problems": len(problems)}
+
+
+def _pass_at(rows: Sequence[Row], judge: Callable[[Row], Any], k: int) -> float:
+    return pass_at_k(len(rows), sum(bool(judge(row)) for row in rows), k)
+
+
+def _rates(outcomes: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Any]:
+    return {
+        name: asdict(rate_interval([[bool(each) for each in samples] for samples in groups]))
+        for name, groups in outcomes.items()
+    }
+
+
+def main() -> None:
+    """Read rows, choose or compare, publish."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", choices=("choose", "compare"))
+    parser.add_argument("models", nargs="+", help="the model; to compare, base and policy")
+    parser.add_argument("problems", help="the file of problems")
+    parser.add_argument("--greedy", type=Path, help="folder of the greedy answers")
+    parser.add_argument("--eight", type=Path, required=True, help="folder of eight answers per problem")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    arguments = parser.parse_args()
+    problems, models = load_problems(arguments.problems), arguments.models
+    eight = [rows_in(arguments.eight, model) for model in models]
+    done = [problem for problem in problems if all(len(rows.get(problem.id, ())) == SAMPLES for rows in eight)]
+    if arguments.what == "choose":
+        result = choose(models[0], done, rows_in(arguments.greedy, models[0]), eight[0])
+    else:
+        result = {**compare(eight[0], eight[1], done), "models": models}
+    publish(result, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
