@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
+from securecoderl_edge.commands.generate_edit import EditFlags, edit
 from securecoderl_edge.commands.generate_output import draft, show_answer
 from securecoderl_edge.commands.options import gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
@@ -50,7 +51,7 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
 
 
 @dataclass(frozen=True)
-class GenerateFlags:
+class GenerateFlags(EditFlags):
     """What is asked for, and how it is shown."""
 
     prompt: str | None
@@ -81,7 +82,12 @@ class GenerateFlags:
     type=click.Choice(LANGUAGE_NAMES),
     help="Language of the program.  [default: that of the model]",
 )
-@click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="File of tests (JSON or JSONL).")
+@click.option(
+    "--tests",
+    "tests_file",
+    type=click.Path(path_type=Path),
+    help="File of tests (JSON or JSONL; with --edit also Python).",
+)
 @click.option(
     "--test",
     "tests",
@@ -104,6 +110,8 @@ class GenerateFlags:
     help="Print the program, or the raw completion.  [default: the program]",
 )
 @click.option("--jsonl", type=click.Path(path_type=Path), help="File of prompts, one JSON object per line.")
+@click.option("--edit", type=click.Path(path_type=Path), help="Python file to change as PROMPT asks; prints a diff.")
+@click.option("--write", is_flag=True, help="With --edit: write the file, if the best edit passes its checks.")
 @gathered(GenerateFlags, "flags")
 def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
     """Generate a program for a prompt; test and scan it before printing it.
@@ -115,9 +123,15 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.
+
+    With --edit FILE, PROMPT is a change of a Python file. The model writes whole functions, which replace those of a
+    copy. --tests FILE can then also be a Python file of tests, as for pytest, which runs in the sandbox.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
+    if flags.edit is not None or flags.write:
+        edit(config, config, flags)
+        return
     if flags.jsonl is not None and (flags.prompt is not None or flags.tests or flags.tests_file):
         raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT, --test and --tests.")
     if flags.jsonl is not None and flags.code_only is not None:
