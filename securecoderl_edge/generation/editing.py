@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.answers import Answer, Candidate, check, ranked
-from securecoderl_edge.generation.edit_prompt import outline, question
+from securecoderl_edge.generation.edit_prompt import beginning, outline, question
 from securecoderl_edge.generation.edited_file import EditedFile
 from securecoderl_edge.generation.instruction import is_named
 from securecoderl_edge.generation.splicing import NoEdit, splice
@@ -27,7 +27,7 @@ from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.prompts.thoughts import without_thoughts
-from securecoderl_edge.runtimes.protocol import Completion, Generator, OnToken, Sampling, batch_seed
+from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling, batch_seed
 from securecoderl_edge.scoring.explain import about_failure, about_security
 from securecoderl_edge.scoring.known_findings import without_known
 
@@ -48,10 +48,12 @@ class Edit(Candidate):
     """One sampled edit; its program is the edited file, empty if the answer cannot be applied.
 
     Attributes:
+        code: of the answer.
         fault: why it cannot be applied.
         known: findings that the file had before.
     """
 
+    code: str = ""
     fault: str = ""
     known: int = 0
 
@@ -121,17 +123,18 @@ def edit_and_repair(
     asks = PromptFormat("chat", format.chat, is_as_typed=True)
     statement, sampling = _fitting(runtime, task, asks, sampling, max_tokens)
     asked = replace(task.problem, statement=statement)
-    candidates = _sample(runtime, scorer, task, asked, n, sampling, asks, on_token)
+    edits = _sample(runtime, scorer, task, asked, n, sampling, asks, on_token)
     done = 1
-    while done <= rounds and not candidates[0].is_accepted:
-        attempt = replace(asked, statement=f"{statement}\n\n{_about(scorer, task, candidates[0])}")
+    while done <= rounds and not any(each.is_accepted for each in edits):
+        best = next(each for each in ranked(edits) if isinstance(each, Edit))
+        attempt = replace(asked, statement=f"{statement}\n\n{_about(scorer, task, best)}")
         if not fits(asks.prompt(attempt), runtime.count_tokens, runtime.context - sampling.max_tokens):
             break
         # Other random numbers than before: a prompt that changed little would get the same tokens again.
         anew = replace(sampling, seed=batch_seed(sampling.seed, done - 1))
-        candidates = ranked([*candidates, *_sample(runtime, scorer, task, attempt, n, anew, asks, on_token)])
+        edits += _sample(runtime, scorer, task, attempt, n, anew, asks, on_token)
         done += 1
-    return Answer(task.problem, candidates, done)
+    return Answer(task.problem, ranked(edits), done)
 
 
 def _sample(
@@ -143,34 +146,35 @@ def _sample(
     sampling: Sampling,
     format: PromptFormat,
     on_token: OnToken | None,
-) -> tuple[Candidate, ...]:
-    facts = PromptFacts.of(asked, format)
-    (completions,) = runtime.generate([format.prompt(asked)], n, sampling, on_token, [facts])
-    applied = [_applied(task, completion, facts) for completion in completions]
-    faults = {id(completion): fault for completion, (_, fault) in zip(completions, applied, strict=True)}
-    programs = [(completion, text) for completion, (text, _) in zip(completions, applied, strict=True)]
+) -> list[Edit]:
+    facts, prompt = PromptFacts.of(asked, format), format.prompt(asked)
+    if not facts.is_thinking and not (format.chat and format.chat.thinks):
+        facts = replace(facts, prefill=beginning(task.file.text, task.instruction))
+    (completions,) = runtime.generate([prompt + facts.prefill], n, sampling, on_token, [facts])
+    codes = {id(completion): code_in(completion.text, facts) for completion in completions}
+    applied = {id(completion): _applied(task, codes[id(completion)]) for completion in completions}
+    programs = [(completion, applied[id(completion)][0]) for completion in completions]
     (answer,) = check(scorer, [task.problem], [programs])
     known = len(task.before.findings)
-    return ranked(
-        [
-            Edit(
-                each.completion,
-                without_known(each.score, task.before),
-                each.mean_logprob,
-                each.is_tested,
-                each.language,
-                faults[id(each.completion)],
-                known,
-            )
-            for each in answer.candidates
-        ]
-    )
+    return [
+        Edit(
+            each.completion,
+            without_known(each.score, task.before),
+            each.mean_logprob,
+            each.is_tested,
+            each.language,
+            codes[id(each.completion)],
+            applied[id(each.completion)][1],
+            known,
+        )
+        for each in answer.candidates
+    ]
 
 
-def _applied(task: EditTask, completion: Completion, facts: PromptFacts) -> tuple[str, str]:
+def _applied(task: EditTask, code: str) -> tuple[str, str]:
     """The edited file, and why there is none."""
     try:
-        edited = splice(task.file.text, code_in(completion.text, facts), task.instruction, task.file.path.stem)
+        edited = splice(task.file.text, code, task.instruction, task.file.path.stem)
         task.file.encode(edited)
     except NoEdit as none:
         return "", str(none)
@@ -180,7 +184,14 @@ def _applied(task: EditTask, completion: Completion, facts: PromptFacts) -> tupl
 
 
 def code_in(text: str, facts: PromptFacts) -> str:
-    """The code of an answer: all blocks with definitions, if there are several, else as `extract_program`."""
+    """The code of an answer: all blocks with definitions, if there are several, else as `extract_program`.
+
+    A model may ignore the beginning of the answer that the prompt has, and write all of it.
+    """
+    if facts.prefill:
+        alone = replace(facts, prefill="")
+        code = code_in(facts.prefill + text, alone)
+        return code if parse(code) else code_in(text, alone)
     blocks = find_blocks(without_thoughts(text, facts.is_thinking), PYTHON.name)
     codes = [textwrap.dedent(each.program) for each in blocks if each.label in PYTHON.labels and each.is_closed]
     trees = [(code, parse(code)) for code in codes]
@@ -208,10 +219,9 @@ def _fitting(
     )
 
 
-def _about(scorer: Scorer, task: EditTask, best: Candidate) -> str:
+def _about(scorer: Scorer, task: EditTask, best: Edit) -> str:
     """The best answer so far and what is wrong with it, for the model."""
-    faults = [best.fault] if isinstance(best, Edit) and best.fault else about_failure(scorer, task.problem, best.score)
-    code = code_in(best.completion.text, PromptFacts("chat")).strip()
+    faults = [best.fault] if best.fault else about_failure(scorer, task.problem, best.score)
     wrong = "\n".join([*faults, *about_security(best.score)])
-    tried = f"This answer is wrong:\n\n```python\n{code}\n```\n\nWhat is wrong with it:\n{wrong}"
+    tried = f"This answer is wrong:\n\n```python\n{best.code.strip()}\n```\n\nWhat is wrong with it:\n{wrong}"
     return f"{tried}\n\nAnswer with code that is right."

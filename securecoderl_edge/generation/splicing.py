@@ -141,10 +141,12 @@ class _Splicer:
         kept = []
         for unit in theirs:
             node = unit.node
+            homes = [each for each in classes if unit.key in {member.key for member in statements(each.body)}]
             if not isinstance(node, FUNCTIONS) or node.name in tops or not looks_like_method(node):
+                if homes and is_named(unit.key, self._instruction) and unit.key not in tops:
+                    raise NoEdit(f"the answer has a function {unit.key}, which is a method of {homes[0].name}")
                 kept.append(unit)
                 continue
-            homes = [each for each in classes if unit.key in {member.key for member in statements(each.body)}]
             near = [each for each in homes or classes if is_named(each.name, self._instruction)]
             if len(homes) > 1 and len(near) != 1:
                 raise NoEdit(f"several classes have a method {node.name}, and the instruction names none of them")

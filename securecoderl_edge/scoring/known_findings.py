@@ -21,12 +21,9 @@ def without_known(score: Score, original: Score) -> Score:
         return score
     known = Counter(each.test_id for each in original.findings)
     before = {line.strip() for line in original.program.splitlines()}
-    lines = score.program.splitlines()
+    lines = dict(enumerate(score.program.splitlines(), 1))
     new = []
-    for each in sorted(
-        score.findings,
-        key=lambda each: lines[each.line - 1 : each.line][:1] == [] or lines[each.line - 1].strip() not in before,
-    ):
+    for each in sorted(score.findings, key=lambda each: lines.get(each.line, "").strip() not in before):
         if known[each.test_id]:
             known[each.test_id] -= 1
         else:

@@ -10,7 +10,7 @@ from fake_runtime import FakeRuntime, Writer
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.answers import Answer
-from securecoderl_edge.generation.edit_prompt import outline, question
+from securecoderl_edge.generation.edit_prompt import beginning, outline, question
 from securecoderl_edge.generation.edited_file import read_edited_file
 from securecoderl_edge.generation.editing import Edit, code_in, edit_and_repair, edit_task
 from securecoderl_edge.problems.problem import Problem, Test
@@ -92,7 +92,7 @@ def test_a_repair_shows_the_failing_test_and_starts_from_the_file(scorer: Scorer
     assert (answer.accepted, answer.rounds) == (1, 2)
     first, second = runtime.prompts
     assert "test_two" not in first
-    assert second.startswith(first)
+    assert second.startswith(first.removesuffix("```python\ndef double(x):\n"))
     assert "    return 3 * x" in second
     assert "wrong: test_two\n  test_it.py:5: assert double(2) == 4\n  AssertionError: 6 is not as expected: 4" in second
 
@@ -160,7 +160,46 @@ def test_a_short_file_is_asked_for_whole_and_a_long_one_in_parts() -> None:
     assert "Answer with the whole changed file" in question("a.py", FILE, True, "x")
     assert "Answer with the whole changed file" in question("a.py", "x = 1\n" * 99, True, "x")
     assert "each function or method that you change" in question("a.py", FILE + "x = 1\n" * 99, True, "x")
+    assert "Answer with the whole changed file" in question("a.py", f"def f(:\n{FILE * 30}", True, "Mend f.")
     assert "````python\nx = '```'\n````" in question("a.py", "x = '```'\r\n", True, "x")
+
+
+@pytest.mark.parametrize(("instruction", "wanted"), [
+    ("Let other be 3.", "the changed `other`, as a whole"),
+    ("Let double() use other.", "the changed `double`, as a whole"),
+    ("A.f and double must raise.", "the changed `double` and `A.f`, as a whole"),
+    ("Let A have a method g.", "the changed `A`, as a whole"),
+    ("Remove other.", "the whole changed file"),
+    ("Speed it up.", "the whole changed file"),
+])  # fmt: skip
+def test_functions_that_the_instruction_names_are_asked_for_by_name(instruction: str, wanted: str) -> None:
+    assert wanted in question("a.py", f"{FILE}\n\nclass A:\n    def f(self):\n        pass\n", True, instruction)
+
+
+@pytest.mark.parametrize(("instruction", "begun"), [
+    ("Let double() use other.", "```python\ndef double(x):\n"),
+    ("Let other be 3.", "```python\ndef other(x):\n"),
+    ("Let other have a parameter n.", "```python\ndef other("),
+    ("Let other(x, n) be n.", "```python\ndef other("),
+    ("A.f must raise.", "```python\nasync def f(\n    self,\n    x,  # in\n):\n"),
+    ("A.g needs an argument.", "```python\ndef g(self"),
+    ("Let double and other be 3.", ""),
+    ("Add a function like double().", ""),
+    ("Let A have more.", ""),
+    ("Remove other.", ""),
+])  # fmt: skip
+def test_an_answer_begins_with_the_only_function_that_is_to_change(instruction: str, begun: str) -> None:
+    methods = (
+        "    async def f(\n        self,\n        x,  # in\n    ):\n        pass\n\n    @p\n    def g(self): pass\n"
+    )
+    assert beginning(f"{FILE}\n\nclass A:\n{methods}".replace("\n", "\r\n"), instruction) == begun
+
+
+def test_a_prompt_ends_with_the_beginning_of_the_answer(scorer: Scorer, tmp_path: Path) -> None:
+    for text in ("    return 2 * x\n```\nDone.", RIGHT):
+        runtime = FakeRuntime(texts(text))
+        assert edited(scorer, tmp_path, runtime).accepted
+        assert runtime.prompts[0].endswith("```python\ndef double(x):\n")
 
 
 def test_all_blocks_with_definitions_count_and_examples_do_not() -> None:

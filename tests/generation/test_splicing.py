@@ -126,6 +126,14 @@ def test_a_bare_method_of_several_classes_needs_a_class_that_is_named() -> None:
     assert edited(answer, "Let f of B be 3.", file) == file.replace("2", "3")
 
 
+def test_a_function_in_place_of_a_method_is_no_edit() -> None:
+    answer = "def add(cart, item):\n    cart.items.insert(0, item)\n"
+    assert why_not(answer, "Cart.add must insert.") == "the answer has a function add, which is a method of Cart"
+    assert edited(answer) == FILE.replace("if __name__", "\n\n" + answer + "\nif __name__").replace(
+        "\n\n\n\ndef add", "\n\n\ndef add"
+    )
+
+
 def test_text_in_strings_keeps_its_lines_when_a_method_is_indented() -> None:
     answer = 'def add(self, item):\n    """Doc.\n\n    More.\n    """\n'
     answer += '    text = """a\nb\n  c"""\n    self.items.append(text)\n'
