@@ -14,19 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
-from securecoderl_edge.commands.generate_output import activity, show_answer
+from securecoderl_edge.commands.generate_edit import edit
+from securecoderl_edge.commands.generate_flags import GenerateFlags
+from securecoderl_edge.commands.generate_output import activity, show_answer, style_of
 from securecoderl_edge.commands.options import adapter_option, gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answering import Answerer
-from securecoderl_edge.generation.inputs import (
-    GivenTests,
-    parse_assertion,
-    parse_test,
-    prompt_problem,
-    read_prompt,
-    read_requests,
-    read_tests,
-)
+from securecoderl_edge.generation.inputs import given_tests, prompt_problem, read_prompt, read_requests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.models.catalog import DEFAULT_PULL
 from securecoderl_edge.models.files import BUILT_IN
@@ -38,7 +32,6 @@ from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, SamplingSettings, b
 from securecoderl_edge.text import unescaped
 
 if TYPE_CHECKING:
-    from securecoderl_edge.generation.answers import Answer
     from securecoderl_edge.runtimes.spec import ModelSpec
 
 # Prompts of one file are decoded in groups; the results of a group are written before the next one begins.
@@ -48,25 +41,6 @@ _SAMPLES_TOGETHER = 64
 @dataclass(frozen=True)
 class GenerateSettings(RuntimeSettings, SamplingSettings):
     """How a model is computed, asked and sampled."""
-
-
-@dataclass(frozen=True)
-class GenerateFlags:
-    """What is asked for, and how it is shown."""
-
-    prompt: str | None
-    model: str | None
-    adapter: str | None
-    n: int
-    language: str | None
-    tests_file: Path | None
-    tests: tuple[str, ...]
-    assertions: tuple[str, ...]
-    hides_tests: bool
-    stops: tuple[str, ...]
-    repairs: int
-    code_only: bool | None
-    jsonl: Path | None
 
 
 @click.command()
@@ -90,7 +64,7 @@ class GenerateFlags:
     "--tests",
     "tests_file",
     type=click.Path(path_type=Path),
-    help="File of tests: JSON, JSONL, or a text with assertions or examples.",
+    help="File of tests: JSON, JSONL, or a text with assertions or examples; with --edit also Python.",
 )
 @click.option(
     "--test",
@@ -122,6 +96,8 @@ class GenerateFlags:
     help="Print the program, or the raw completion.  [default: the program]",
 )
 @click.option("--jsonl", type=click.Path(path_type=Path), help="File of prompts, one JSON object per line.")
+@click.option("--edit", type=click.Path(path_type=Path), help="Python file to change as PROMPT asks; prints a diff.")
+@click.option("--write", is_flag=True, help="With --edit: write the file, if the best edit passes its checks.")
 @gathered(GenerateFlags, "flags")
 def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
     """Generate a program for a prompt; test and scan it before printing it.
@@ -134,17 +110,22 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.
+
+    With --edit FILE, PROMPT is a change of a Python file. The model writes whole functions, which replace those of a
+    copy. --tests FILE can then also be a Python file of tests, as for pytest, which runs in the sandbox.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
+    if flags.edit is not None or flags.write:
+        edit(config, config, flags)
+        return
     if flags.jsonl is not None and (flags.prompt is not None or flags.tests or flags.assertions or flags.tests_file):
         raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT and the options of tests.")
     if flags.jsonl is not None and flags.code_only is not None:
         raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
     spec = resolve_adapted(flags.model, flags.adapter, flags.language)
     language = flags.language or spec.language()
-    given = read_tests(flags.tests_file) if flags.tests_file else GivenTests()
-    given += GivenTests(tuple(map(parse_test, flags.tests)), tuple(map(parse_assertion, flags.assertions)))
+    given = given_tests(flags.tests_file, flags.tests, flags.assertions)
     if flags.jsonl is not None:
         problems = read_requests(flags.jsonl, language)
     else:
@@ -175,17 +156,11 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
             spent = f"seed {sampling.seed}, {answer.tokens} tokens in {duration(time.monotonic() - started)}"
             by = _chosen(spec) if flags.model is None else ""
             tests = "tests" if given.tests or given.assertions else "examples in the prompt"
-            say(f"{answer.verdict(tests)}, {spent}{by}", _style(answer))
+            say(f"{answer.verdict(tests)}, {spent}{by}", style_of(answer))
             show_answer(answer, scorer, is_raw=flags.code_only is False)
             is_accepted = answer.accepted > 0
     if not is_accepted:
         raise click.exceptions.Exit(1)
-
-
-def _style(answer: Answer) -> str:
-    if not answer.accepted:
-        return "red"
-    return "green" if answer.best.is_tested else "yellow"
 
 
 def _chosen(spec: ModelSpec) -> str:

@@ -107,6 +107,13 @@ def activity(n: int, stage: str) -> Iterator[Watcher]:
         yield shown
 
 
+def style_of(answer: Answer) -> str:
+    """The color of its verdict."""
+    if not answer.accepted:
+        return "red"
+    return "green" if answer.best.is_tested else "yellow"
+
+
 def show_answer(answer: Answer, scorer: Scorer, *, is_raw: bool) -> None:
     """Print the best program, or its completion, and on stderr why it fails."""
     from securecoderl_edge.scoring.explain import about_failure

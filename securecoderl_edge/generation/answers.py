@@ -120,7 +120,9 @@ class Answer:
         in_rounds = f" in {self.rounds} rounds" if self.rounds > 1 else ""
         in_rounds += ", in which the model repeated its program" if self.repeats else ""
         facts = [f"{self.accepted} passed"] if best.is_tested else []
-        facts += [f"agrees with {100 * best.agreement:.0f} % of the others on {self.inputs} inputs"] if self.inputs else []
+        facts += (
+            [f"agrees with {100 * best.agreement:.0f} % of the others on {self.inputs} inputs"] if self.inputs else []
+        )
         among = f" ({', '.join(facts)})" if facts else ""
         return words if count == 1 else f"best of {count}{in_rounds}{among}: {words}"
 

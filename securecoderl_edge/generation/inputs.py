@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -160,6 +161,12 @@ def parse_assertion(text: str) -> str:
     if fault is not None:
         raise UsageError(f"assertion {text!r}: the {fault}. Write for example: is_prime(7), or f(2) == 4")
     return assertion
+
+
+def given_tests(file: Path | None, tests: Iterable[str], assertions: Iterable[str]) -> GivenTests:
+    """The tests of a file and of options, see `read_tests`, `parse_test` and `parse_assertion`, with their errors."""
+    given = read_tests(file) if file else GivenTests()
+    return given + GivenTests(tuple(map(parse_test, tests)), tuple(map(parse_assertion, assertions)))
 
 
 def read_tests(path: Path) -> GivenTests:

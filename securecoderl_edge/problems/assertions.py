@@ -27,7 +27,7 @@ from securecoderl_edge.languages.python_source import UNREADABLE, expected_error
 from securecoderl_edge.problems.problem import Problem
 
 Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "among", "true"]
-Prelude = Literal["typing", "contest"]
+Prelude = Literal["", "typing", "contest"]
 
 _FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
 _LONGEST_RANGE = 1 << 20
@@ -66,7 +66,9 @@ class Assertion:
 
 
 def assertions_of(problem: Problem) -> list[Assertion]:
-    """The assertions of a call problem, ready to run."""
+    """The assertions of a call problem, ready to run; those of a test file have only its name."""
+    if problem.test_file is not None:
+        return [Assertion(name, prelude="") for name in problem.assertions]
     return _translated(problem, problem.assertions)
 
 

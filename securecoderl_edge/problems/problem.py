@@ -12,6 +12,7 @@ from typing import Literal
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 from securecoderl_edge.problems.comparison import Rule, rule_of_source
+from securecoderl_edge.problems.test_file import TestFile
 
 Kind = Literal["stdin", "call"]
 
@@ -68,6 +69,7 @@ class Problem:
 
     An output is compared by ``compare``, by default the rule of the grader that ``source`` stands for; or a ``checker``
     judges it, a program in Python that defines ``check(input, output, expected)`` and runs in the sandbox as well.
+    With a ``test_file`` the assertions are the names of its tests; this is for edits, not in problem files.
     """
 
     id: str
@@ -91,6 +93,7 @@ class Problem:
     budget: TargetBudget = NO_BUDGET
     compare: Rule | None = None
     checker: str = ""
+    test_file: TestFile | None = None
 
     @property
     def rule(self) -> Rule:

@@ -10,7 +10,9 @@ from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
 from securecoderl_edge.problems.assertions import Assertion, holds
+from securecoderl_edge.problems.test_file import TestFile
 from securecoderl_edge.sandbox import Execution, FunctionCall, literal
+from securecoderl_edge.sandbox.file_tests import call_of_file_test
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
@@ -19,8 +21,10 @@ _LONGEST_EXTRA = 4096
 _LONGEST_SEARCHED = 1 << 20
 
 
-def call_of(assertion: Assertion) -> FunctionCall:
-    """The part of an assertion that enters the sandbox."""
+def call_of(assertion: Assertion, file: TestFile | None = None) -> FunctionCall:
+    """The part of an assertion that enters the sandbox; of one that names a test, the ``file`` that has it."""
+    if file is not None:
+        return call_of_file_test(file.name, file.source, file.modules, assertion.expression)
     return FunctionCall(
         assertion.expression,
         assertion.comparison == "whole",

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LONGEST_LINE = 200
 _STDERR_LINES = 12
+# Failing tests of a file that are shown with their messages.
+_MOST_TESTS = 8
 _PERMITTED = {
     "full": "no network, no processes, and only files of the Python library",
     "no-landlock": "no network, no processes and no files",
@@ -72,6 +74,8 @@ def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     failed = next((number for number, verdict in enumerate(score.verdicts) if verdict != "pass"), None)
     if score.parses and failed is None:
         return []
+    if problem.test_file is not None and score.parses:
+        return _about_file_tests(scorer, problem, score)
     if problem.kind == "call" and score.parses:
         verdict, assertion = score.verdicts[failed or 0], problem.assertions[failed or 0]
         return [f"{verdict}: {assertion}", *_about_call(scorer, problem, score.program, verdict, assertion)]
@@ -80,6 +84,20 @@ def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
     return [*where, *_about_test(result, run, alone, scorer.limits_of(alone))]
+
+
+def _about_file_tests(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
+    """Name each failing test of a test file, with the message of what fails, by running it again."""
+    file = problem.test_file
+    failed = [pair for pair in zip(score.verdicts, problem.assertions, strict=True) if pair[0] != "pass"]
+    shown = failed[:_MOST_TESTS]
+    _, run = scorer.inspect(replace(problem, assertions=tuple(name for _, name in shown)), score.program)
+    lines = []
+    for (verdict, name), execution in zip(shown, run.executions, strict=False):
+        lines += [f"{verdict}: {name}", *_stderr_lines(execution)]
+    if len(failed) > len(shown):
+        lines.append(f"and {len(failed) - len(shown)} more")
+    return [line.replace("solution.py", file.edited) if file else line for line in lines]
 
 
 def _about_call(scorer: Scorer, problem: Problem, program: str, verdict: str, assertion: str) -> list[str]:

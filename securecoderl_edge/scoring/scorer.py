@@ -248,7 +248,7 @@ class Scorer:
                 outcomes[: len(problem.tests)] = self._checked(problem, run.executions)
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
-            calls = [call_of(assertions[index]) for index in order]
+            calls = [call_of(assertions[index], problem.test_file) for index in order]
             run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
             count = problem.test_count
