@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # With so many tests, programs that pass them all need no further comparison.
 _MANY_TESTS = 10
-_INPUT_TOKENS = 200
+_INPUT_TOKENS = 120
 # With so many, their changes are inputs enough; writing others takes as long as writing a program.
 _ENOUGH_EXAMPLES = 3
 

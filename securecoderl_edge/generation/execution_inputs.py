@@ -37,7 +37,7 @@ def begun_tests(problem: Problem, format: PromptFormat) -> tuple[str, str] | Non
     if problem.starter_code.strip():
         statement += f"\n\n```python\n{problem.starter_code.rstrip()}\n```"
     if problem.kind == "call":
-        asked = f"Write eight tests of `{problem.entry_point}` with different arguments, common and unusual ones."
+        asked = f"Write six tests of `{problem.entry_point}` with different arguments, common and unusual ones."
         begun = f"```python\nassert {problem.entry_point}("
     else:
         asked = "Write five tests of this program with different inputs, common and unusual ones."
