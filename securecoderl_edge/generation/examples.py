@@ -1,10 +1,12 @@
 """Examples in a text, as tests: of a program what it prints, of a function assertions.
 
 Read are: sections of input and output, as in `starter` and in contests; sessions of Python (``>>>``); assertions; and
-calls with their result in the usual notations, ``f(2) -> 4``, ``f(2) == 4``, ``f(2) returns 4``. A value alone before
-an arrow, ``[1, 2] -> 3``, is the input of a program, or the argument of the function that the text asks for.
+calls with their result in the usual notations, ``f(2) -> 4``, ``f(2) == 4``, ``f(2) returns 4``. Behind a heading such
+as "Examples:" a value alone before an arrow, ``[1, 2] -> 3``, is the input of a program or the argument of the function
+that the text asks for.
 
-Nothing here runs what is read. Texts are read by lines, in time proportional to their length.
+A false test rejects right programs, and a missed one only tells less. So an example must stand on its own: nothing but
+its result follows, no other words lead to it, and no word near it says that it is wrong. What is read is not run here.
 """
 
 from __future__ import annotations
@@ -17,33 +19,48 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from securecoderl_edge.languages.python_source import UNREADABLE, called_function, parse
+from securecoderl_edge.generation.literals import arguments_in, balanced, has_free_names, literal_at, python_literal
+from securecoderl_edge.languages.python_source import called_function, expected_errors, is_literal, parse
 from securecoderl_edge.problems.problem import Test
 
 _LONGEST = 2_000  # characters of a line, or of a call
+_MOST_CALLS = 500  # that are looked at
+_MOST_STATEMENTS = 20  # of a session before an assertion
+_TRACEBACK = "Traceback (most recent call last):"
 
 _ARROW = r"(?:[-=]+>|[➞→⇒⟶➔])"
-_SAYS = (
-    rf"(?:{_ARROW}|={{2,3}}|=|#\s*(?:{_ARROW}|==?|returns?)?|(?:should |must |will )?(?:returns?|be|equal|give)s?|is)"
+_VERB = r"(?:(?:should|must|will|would) )?(?:returns?|be|equals?|gives?|yields?|outputs?|evaluates? to)|is"
+_RESULT = re.compile(rf"[`'\"]?\s*(?:#\s*)?(?:{_ARROW}|={{1,3}}|{_VERB}|(?<=#)|(?<=# )):?\s*`?")
+_RAISES = re.compile(
+    r"`?\s*(?:should |must |will )?(?:raises?|throws?)\s+(?:an? )?`?(?P<error>\w*(?:Error|Exception))\b"
 )
-_RESULT = re.compile(rf"[`'\"]?\s*{_SAYS}:?\s*[`]?\s*")
-_CALL = re.compile(r"\b([A-Za-z_]\w*)\(")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:[Tt]rue|[Ff]alse|[Nn]one|null)\b")
-_CONSTANTS = {"true": "True", "false": "False", "none": "None", "null": "None"}
-_OPERATOR = re.compile(r"\s*[-+*/%([]+\s*[\w(\[\"']")
+_CALL = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
+# What may stand before an example: a mark, or a word that introduces one.
+_BEFORE = re.compile(
+    r"(?:^\s*(?:[-*•>]\s+|\d+[.)]\s+)?[`*\"']{0,2}|[,;:(`]\s*|[.!?]\s+|\b(?:examples?|e\.g\.|i\.e\.|eg|ie|and|so|thus|hence|for|as)[,:]?\s+`?)$",
+    re.IGNORECASE,
+)
+# What may follow: the end of the line or sentence, a remark, or the next example.
+_AFTER = re.compile(
+    r"[`*\"']{0,2}\)?(?:[.;,]?\s*(?:#|$)|[.;]\s+[A-Z`(]|[,;]?\s+(?:since|because)\b|[,;]?\s+(?:and\s+)?`?[A-Za-z_]\w*\()"
+)
+_DOUBT = re.compile(
+    r"\b(?:not|never|cannot|unlike|wrong(?:ly)?|incorrect(?:ly)?|broken|bugs?|fix|currently|used to|instead|if|suppose"
+    r"|about|approximately|roughly)\b|n't\b",
+    re.IGNORECASE,
+)
 _CALCULATED = re.compile(r"\s*[-+*/%][-+*/%().\d\s]*=\s*([-+]?\d+(?:\.\d+)?)\s*$")  # 7 - 2 = 5
-_BULLET = re.compile(r"\s*(?:[-*•]\s+|\d+[.)]\s+|(?:for )?(?:example|e\.g\.)s?[:,]?\s+)?", re.IGNORECASE)
-_PAIR = re.compile(rf"(?P<left>.+?)\s*{_ARROW}\s*(?P<right>.+)")
+_PAIR = re.compile(rf"[\s*•-]*(?:\d+[.)]\s)?(?P<left>.+?)\s*{_ARROW}\s*(?P<right>.+)")
+_LABEL = re.compile(r"[\s*•-]*(?:for )?(?:examples?|e\.g\.)[:,]?\s+", re.IGNORECASE)
 _FOR = re.compile(
-    r"\s*(?:for|with|if|when) (?P<left>.+?),?\s+(?:the |your )?(?:output|result|answer|function|return value|it) "
+    r"[\s*•-]*(?:for|with) (?P<left>.+?),?\s+(?:the |your )?(?:output|result|answer|function|return value|it) "
     r"(?:should |must |will )?(?:be|is|returns?|equals?):? *(?P<right>.+)",
     re.IGNORECASE,
 )
-_NAME = re.compile(r"^\s*(\w+)\s*[:=](?!=)", re.MULTILINE)
 _DEFINITION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 _ASKED = re.compile(
-    r"\bfunctions?\s+(?:(?:called|named)\s+[`'\"]?(?P<named>\w+)|[`'\"](?P<quoted>\w+)|(?P<called>\w+)\()"
-    r"|\b(?:write|implement|define|create|complete|need)\s+[`'\"]?(?P<asked>\w+)\(",
+    r"\bfunctions?\s+(?:(?:called|named)\s+[`'\"]?(?P<named>\w+)|[`'\"](?P<quoted>\w+)|(?P<called>\w+)\(|(?P<bare>\w+))"
+    r"|\b(?:write|implement|define|create|complete|need)\s+(?!an?\b|the\b)[`'\"]?(?P<asked>\w+)(?P<open>\()?",
     re.IGNORECASE,
 )
 _HEADING = re.compile(
@@ -52,6 +69,9 @@ _HEADING = re.compile(
 _END_OF_OUTPUT = re.compile(rf"{_HEADING.pattern}|\s*(?:explanation|note|constraints?)\b", re.IGNORECASE)
 _INPUT = re.compile(r"(?P<own>(?:example|sample) )?input(?: \d+)?:[ \t]*(?P<text>.*)$", re.IGNORECASE)
 _OUTPUT = re.compile(r"(?:(?:example|sample) )?output(?: \d+)?:[ \t]*(?P<text>.*)$", re.IGNORECASE)
+# Functions whose result is not what their examples show: of arguments they change, of nodes, of what they print.
+_NO_RESULT = re.compile(r"\bin[- ]place\b|\b(?:List|Tree)?Node\b", re.IGNORECASE)
+_PRINTS, _RETURNS = re.compile(r"\bprints?\b", re.IGNORECASE), re.compile(r"\breturns?\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -65,27 +85,36 @@ class Examples:
 
 def examples_in(text: str) -> Examples:
     """The examples in a text, and the function that it asks for, if it names one."""
-    lines = _lines(text)
-    asked = function_asked(text)
+    lines, asked = _lines(text), function_asked(text)
+    try:
+        assertions = list(dict.fromkeys([*_sessions(lines, text), *_asserted(lines)]))
+        names = Counter(filter(None, (called_function(each, "") for each in assertions)))
+        entry_point = asked or (names.most_common(1)[0][0] if names else None)
+        if entry_point is None:
+            pairs = ((_unquoted(given), _unquoted(wanted)) for given, wanted in _pairs(lines))
+            return Examples(_tests([*_sections(lines), *pairs]))
+        return _of_function(lines, text, entry_point, assertions)
+    except RecursionError:  # a deeply nested expression
+        return Examples(entry_point=asked)
+
+
+def _of_function(lines: list[str], text: str, name: str, assertions: list[str]) -> Examples:
+    """The examples of a function: those of the first kind that the text has."""
+    found = list(dict.fromkeys([*assertions, *_calls(lines, name)]))
+    kept = [
+        each
+        for each in found
+        if called_function(each, f"def {name}(): pass") == name and not has_free_names(each, name)
+    ]
     sections = list(_sections(lines))
-    assertions = list(dict.fromkeys(_assertions(lines, asked)))
-    names = Counter(filter(None, (called_function(each, "") for each in assertions)))
-    entry_point = asked or (names.most_common(1)[0][0] if names else None)
-    if entry_point is None:
-        return Examples(
-            _tests([*sections, *((_unquoted(given), _unquoted(wanted)) for given, wanted in _pairs(lines))])
-        )
-    if assertions and entry_point not in names:  # the text calls its function by another name
-        other = names.most_common(1)[0][0] if names else entry_point
-        assertions = [re.sub(rf"\b{re.escape(other)}\(", f"{entry_point}(", each) for each in assertions]
-    kept = [each for each in assertions if re.search(rf"\b{re.escape(entry_point)}\b", each)]
-    for given, wanted in [] if kept else [*sections, *_pairs(lines)]:
-        arguments, expected = _arguments(given), _literal_at(wanted.strip(), 0)
-        if arguments and expected:
-            kept.append(f"assert {entry_point}({arguments}) == {expected}")
-    if sections and not kept:
-        return Examples(_tests(sections))  # no arguments, so what a program reads
-    return Examples(assertions=tuple(kept), entry_point=entry_point)
+    if not kept and not _NO_RESULT.search(text):
+        for given, wanted in [*sections, *_pairs(lines)]:
+            arguments, expected = arguments_in(given, text), literal_at(wanted.strip(), 0)
+            if arguments and expected and _AFTER.match(wanted.strip(), len(expected)):
+                kept.append(f"assert {name}({arguments}) == {python_literal(expected)}")
+        if sections and not kept and not _DEFINITION.search(text):
+            return Examples(_tests(sections))  # no arguments, so what a program reads
+    return Examples(assertions=tuple(kept), entry_point=name)
 
 
 def example_sections(text: str) -> tuple[Test, ...]:
@@ -106,9 +135,11 @@ def function_asked(text: str) -> str | None:
     if defined := _DEFINITION.findall(text):
         return str(defined[-1])
     for match in _ASKED.finditer(text):
-        name = match[match.lastgroup or 0]
-        if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name):
-            return name
+        sure = match["named"] or match["quoted"] or match["called"]
+        name = sure or match["bare"] or match["asked"]
+        is_called = sure or match["open"] or re.search(rf"(?<![\w.]){name}\(", text)
+        if is_called and name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name):
+            return str(name)
     return None
 
 
@@ -137,20 +168,16 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """What stands before and behind an arrow in lines that have nothing else, without quotes around a text."""
+    """What stands before and behind an arrow behind a heading of examples, in lines that have nothing else."""
     is_listed, pair = False, None
     for line in lines:
-        rest = line[_BULLET.match(line).end() :].strip()[:_LONGEST]  # type: ignore[union-attr]
-        is_blank_before = not rest and pair is None
-        pair = _PAIR.fullmatch(rest) or _FOR.fullmatch(line)
-        if pair and (is_listed or _begins_value(pair["left"])):
+        is_blank_before = not line.strip() and pair is None
+        label = _LABEL.match(line)
+        rest = line[label.end() if label else 0 :].strip()[:_LONGEST]
+        pair = _PAIR.fullmatch(rest) or _FOR.fullmatch(rest)
+        if pair and (is_listed or label):
             yield pair["left"], pair["right"]
         is_listed = (is_listed and (pair is not None or is_blank_before)) or _HEADING.match(line) is not None
-
-
-def _begins_value(text: str) -> bool:
-    text = _NAME.sub("", text).lstrip()
-    return text[:1] in "`'\"[({" or _NUMBER.match(text) is not None
 
 
 def _unquoted(text: str) -> str:
@@ -159,16 +186,69 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if is_text else text
 
 
-def _assertions(lines: list[str], asked: str | None) -> Iterator[str]:
-    """The assertions of sessions, of lines that assert, and of calls with a result."""
-    setup: list[str] = []
+def _asserted(lines: list[str]) -> Iterator[str]:
+    """The lines that are assertions."""
+    for line in map(str.strip, lines):
+        if line.startswith("assert ") and len(line) <= _LONGEST:
+            tree = parse(line)
+            if tree and len(tree.body) == 1 and isinstance(tree.body[0], ast.Assert):
+                yield line
+
+
+def _calls(lines: list[str], name: str) -> Iterator[str]:
+    """The calls of a function in running text with their results, as assertions."""
+    left = _MOST_CALLS
+    for line in lines:
+        if len(line) > _LONGEST or line.lstrip().startswith("def "):
+            continue
+        text, end = line.strip(), 0
+        if text.startswith(">>>"):  # what a session cannot read may be a call with an arrow
+            text = text[3:].strip()
+            if parse(text):
+                continue
+        for match in _CALL.finditer(text) if f"{name}(" in text and not _DOUBT.search(_outside(text)) else ():
+            if match.start() < end or match[1] != name or not _BEFORE.search(text, 0, match.start()):
+                continue
+            left -= 1
+            if left < 0:
+                return
+            call = balanced(text, match.start())
+            inside = call[len(name) + 1 : -1]
+            if not call or (inside and not arguments_in(inside)):
+                continue
+            asserted, end = _result_of(text, call, match.start() + len(call))
+            yield from [asserted] if asserted else []
+
+
+def _result_of(text: str, call: str, start: int) -> tuple[str, int]:
+    """The assertion about a call whose result stands at an offset, and where this ends; empty if there is none."""
+    if error := _RAISES.match(text, start):
+        return f"assert raises({call}, {error['error']})", error.end()
+    result = _RESULT.match(text, start)
+    expected = literal_at(text, result.end()) if result else ""
+    if result is None or not expected or (call.endswith("()") and ("->" in result[0] or result[0].strip() == "=")):
+        return "", start  # also of an annotation
+    end = result.end() + len(expected)
+    if calculated := _CALCULATED.match(text, end):
+        return f"assert {call} == {calculated[1]}", len(text)
+    return (f"assert {call} == {python_literal(expected)}", end) if _AFTER.match(text, end) else ("", start)
+
+
+def _outside(text: str) -> str:
+    """A line without what is between quotes."""
+    return re.sub(r"\"[^\"]*\"|'[^']*'", "", text)
+
+
+def _sessions(lines: list[str], text: str) -> Iterator[str]:
+    """The assertions of sessions: each expression with its result, behind what was typed before it."""
+    typed: list[str] = []
+    told = re.sub(r"^\s*>>>.*", "", text, flags=re.MULTILINE)
+    prints = _PRINTS.search(told) is not None and _RETURNS.search(told) is None
     number = 0
     while number < len(lines):
-        line = lines[number].strip()[:_LONGEST]
+        line = lines[number].strip()
         number += 1
-        if not line.startswith(">>>"):
-            setup = [] if line else setup
-            yield from _asserted(line, asked)
+        if not line.startswith(">>>") or len(line) > _LONGEST:
             continue
         source = [line[3:].strip()]
         while number < len(lines) and re.match(r"\s*\.\.\.(?: |$)", lines[number]):
@@ -178,14 +258,15 @@ def _assertions(lines: list[str], asked: str | None) -> Iterator[str]:
         while number < len(lines) and lines[number].strip() and not _ends_result(lines[number]):
             wanted.append(lines[number].strip())
             number += 1
-        text = "\n".join(source)
-        tree = parse(text)
-        if tree is None:
-            yield from _asserted(source[0], asked)
-        elif not wanted and not isinstance(tree.body[-1] if tree.body else None, ast.Expr):
-            setup.append(text)
-        elif asserted := _of_session(tree, wanted):
-            yield "\n".join([*setup, asserted])
+        tree = parse("\n".join(source))
+        if tree is None or not tree.body:
+            continue
+        asserted = None if prints else _of_session(tree, wanted)
+        if asserted:
+            yield "\n".join([*typed[-_MOST_STATEMENTS:], asserted])
+        # Without variables there is no state, and what raises cannot be repeated.
+        if (typed or not isinstance(tree.body[-1], ast.Expr)) and wanted[:1] != [_TRACEBACK]:
+            typed.append("\n".join(source))
 
 
 def _ends_result(line: str) -> bool:
@@ -197,96 +278,27 @@ def _of_session(tree: ast.Module, wanted: list[str]) -> str | None:
     match tree.body:
         case [ast.Expr(value=ast.Compare()) as compared] if not wanted:
             return f"assert {ast.unparse(compared)}"
-        case [ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=[shown], keywords=[]))]:
-            return f"assert str({ast.unparse(shown)}) == {' '.join(wanted)!r}" if len(wanted) == 1 else None
+        case [ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=arguments, keywords=keywords))]:
+            is_plain = len(arguments) == len(wanted) == 1 and not keywords
+            return f"assert str({ast.unparse(arguments[0])}) == {wanted[0]!r}" if is_plain else None
         case [ast.Expr(value=value)] if wanted:
-            pass
+            expression = ast.unparse(value)
         case _:
             return None
     if wanted[0].startswith("Traceback"):
-        name = wanted[-1].partition(":")[0].rpartition(".")[2]
-        return f"assert raises({ast.unparse(value)}, {name})" if name.isidentifier() else None
-    text = "\n".join(wanted)
-    if _is_literal(text):
-        return f"assert {ast.unparse(value)} == {text}"
-    if (begun := _literal_at(wanted[0], 0)) and not _OPERATOR.match(wanted[0], len(begun)):
-        return f"assert {ast.unparse(value)} == {begun}"  # a remark follows
-    return None if "..." in text else f"assert repr({ast.unparse(value)}) == {text!r}"
-
-
-def _asserted(line: str, asked: str | None) -> Iterator[str]:
-    """The assertion that a line is, or those of the calls in it with their results."""
-    if line.startswith("assert ") and (tree := parse(line)) and isinstance(tree.body[0], ast.Assert):
-        yield line
-        return
-    end = 0
-    for match in _CALL.finditer(line):
-        name = match[1]
-        if match.start() < end or (hasattr(builtins, name) and name != asked) or keyword.iskeyword(name):
-            continue
-        call = _balanced(line, match.start())
-        result = _RESULT.match(line, match.start() + len(call)) if call else None
-        expected = _literal_at(line, result.end()) if result else ""
-        inside = call[len(name) + 1 : -1]
-        if result is None or not expected or (inside and not _arguments(inside)):
-            continue
-        end = result.end() + len(expected)
-        if calculated := _CALCULATED.match(line, end):
-            yield f"assert {call} == {calculated[1]}"
-        elif not _OPERATOR.match(line, end):
-            yield f"assert {call} == {expected}"
-
-
-def _arguments(given: str) -> str:
-    """The arguments in an input: values, with or without names; empty if it is something else."""
-    named = ", ".join(_NAME.sub(r"\1=", line) for line in given.strip().split("\n"))
-    match parse(f"f({named})"):
-        case ast.Module(body=[ast.Expr(value=ast.Call(args=args, keywords=keywords))]):
-            values = [ast.unparse(each) for each in (*args, *(each.value for each in keywords))]
-            return ", ".join(values) if all(map(_is_literal, values)) else ""
-    return ""
-
-
-def _literal_at(line: str, start: int) -> str:
-    """The literal that begins at an offset of a line; empty if none does."""
-    if line[start : start + 1] in tuple("[({'\""):
-        found = _balanced(line, start)
-    else:
-        number = _NUMBER.match(line, start)
-        found = number[0] if number else ""
-        if line[start + len(found) : start + len(found) + 1].isalnum():
-            return ""
-        found = found.removesuffix(".")  # of a sentence
-    found = _CONSTANTS.get(found.lower(), found)
-    return found if found and _is_literal(found) else ""
-
-
-def _balanced(line: str, start: int) -> str:
-    """The text from an offset to where its brackets and quotes close; empty if they do not."""
-    depth, quote, is_escaped = 0, "", False
-    for offset in range(start, len(line)):
-        character = line[offset]
-        if quote:
-            if character == quote and not is_escaped:
-                quote = ""
-            is_escaped = character == "\\" and not is_escaped
-        elif character in "'\"":
-            quote = character
-        elif character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        else:
-            continue
-        if depth == 0 and not quote and not is_escaped:
-            return line[start : offset + 1]
-    return ""
-
-
-def _is_literal(text: str) -> bool:
-    tree = parse(text.strip())
-    try:
-        ast.literal_eval(tree.body[0].value) if tree else ast.literal_eval("?")  # type: ignore[attr-defined]
-    except (*UNREADABLE, AttributeError, IndexError):
-        return False
-    return len(tree.body) == 1 if tree else False
+        asserted = f"assert raises({expression}, {wanted[-1].partition(':')[0].rpartition('.')[2]})"
+        raised = parse(asserted)
+        return asserted if raised and expected_errors(raised.body[0].test) else None  # type: ignore[attr-defined]
+    shown = "\n".join(wanted)
+    if "..." in shown:
+        return None
+    if not isinstance(value, (ast.Call, ast.Name, ast.Subscript, ast.Attribute)):
+        expression = f"({expression})"
+    match parse(shown):
+        case ast.Module(body=[ast.Expr(value=result)]) if is_literal(result):
+            return f"assert {expression} == {shown}"
+        case ast.Module(body=[ast.Expr(value=ast.Call())]):  # the text of an object
+            return f"assert repr({expression}) == {shown!r}"
+    begun = literal_at(wanted[0], 0)
+    is_remarked = begun and len(wanted) == 1 and re.match(r"\s*#", wanted[0][len(begun) :])
+    return f"assert {expression} == {begun}" if is_remarked else None

@@ -97,7 +97,8 @@ def _changed_call(text: str, generator: random.Random) -> str:
             if values:
                 place = generator.randrange(len(values))
                 values[place] = _changed(values[place], generator)
-                return f"{name}({', '.join(map(repr, values))})"
+                names = [*([""] * len(call.args)), *(f"{each.arg}=" for each in call.keywords)]
+                return f"{name}({', '.join(f'{word}{value!r}' for word, value in zip(names, values, strict=True))})"
     return ""
 
 

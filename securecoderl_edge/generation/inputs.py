@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import re
 from collections import Counter
@@ -13,7 +15,7 @@ from typing import Any, BinaryIO
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.generation.examples import Examples, example_sections, examples_in, with_newline
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.languages.python_source import called_function, fault_of_assertion
+from securecoderl_edge.languages.python_source import called_function, fault_of_assertion, parse
 from securecoderl_edge.problems.problem import Kind, Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import (
     ProblemError,
@@ -152,11 +154,12 @@ def parse_assertion(text: str) -> str:
     Raises:
         UsageError: it is not Python, calls nothing, or cannot fail.
     """
-    assertion = text.strip()
-    if not re.search(r"\bassert\b", assertion):
-        assertion = f"assert {assertion}"
-    fault = fault_of_assertion(assertion)
-    if fault is None and called_function(assertion, "") is None:
+    tree = parse(text.strip())
+    is_whole = tree is not None and any(isinstance(each, ast.Assert) for each in tree.body)
+    assertion = text.strip() if is_whole else f"assert {text.strip()}"
+    fault, tree = fault_of_assertion(assertion), parse(assertion)
+    called = [each.func for each in ast.walk(tree) if isinstance(each, ast.Call)] if tree else []
+    if fault is None and all(isinstance(each, ast.Name) and hasattr(builtins, each.id) for each in called):
         fault = "test calls no function"
     if fault is not None:
         raise UsageError(f"assertion {text!r}: the {fault}. Write for example: is_prime(7), or f(2) == 4")
@@ -173,10 +176,10 @@ def read_tests(path: Path) -> GivenTests:
     """The tests in a file.
 
     In JSON they are ``{"input", "output"}`` objects or assertions, one per line or in a list, or a problem record.
-    Another file is a text with examples: assertions, sessions of Python, or any other form that prompts may have.
+    Another file is a text with assertions, sessions of Python, or sections of inputs and outputs.
 
     Raises:
-        UsageError: no such file.
+        UsageError: no such file, or one of test functions.
         SceError: it has no tests, or one of them is malformed (the message has file and line).
     """
     if not path.is_file():
@@ -235,11 +238,21 @@ def _records(path: Path) -> list[tuple[str, Any]]:
         raise not_utf8(str(path), error) from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    try:
-        return [(str(path), json.loads(text))]
-    except (ValueError, RecursionError):
-        if text.lstrip()[:1] in tuple('{["'):
-            # Not one JSON text: read objects line by line, whose errors have a line number.
-            return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
+    if re.search(r"^\s*(?:async )?def test", text, re.MULTILINE):
+        raise UsageError(f"{path}: test functions run with --edit only. Give assertions: assert f(2) == 4")
+    if (whole := _json(text)) is not None:
+        return [(str(path), whole)]
+    first = text.lstrip().split("\n", 1)[0]
+    if first.startswith("{") or _json(first) is not None:
+        # Not one JSON text: read objects line by line, whose errors have a line number.
+        return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
     found = examples_in(text)
     return [(str(path), GivenTests(found.tests, found.assertions))]
+
+
+def _json(text: str) -> Any:
+    """The value of a JSON text; None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -28,6 +28,9 @@ _IMPORT_OF_NAME = {module: f"import {module}" for module in _MODULES.split()} | 
 }
 
 
+# Expressions that hold, or do not, whatever a program does.
+_ALWAYS_ONE_WAY = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Lambda, ast.GeneratorExp)
+
 # Python 3.11 raises SystemError if two threads take turns within one tree.
 _parsing = threading.Lock()
 
@@ -203,7 +206,7 @@ def fault_of_assertion(text: str) -> str | None:
     if tree is None:
         return "test is not Python"
     asserted = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    if all(isinstance(test, (ast.Constant, ast.Tuple)) for test in asserted):
+    if all(isinstance(test, _ALWAYS_ONE_WAY) for test in asserted):
         return "test asserts nothing"
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     raising = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "raises"]

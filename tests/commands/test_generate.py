@@ -400,12 +400,16 @@ def test_a_function_is_tested_with_assertions(use: Use) -> None:
         (("--assert", "2 == 2"), "the test calls no function"),
         (("--assert", "assert (half(4) == 2, 'no')"), "the test asserts nothing"),
         (("--assert", ""), "the test"),
+        (("--assert", "[half(4)]"), "the test asserts nothing"),
+        (("--assert", "lambda: half(4)"), "the test asserts nothing"),
+        (("--tests", "test_half.py"), "test functions run with --edit only"),
         (("--assert", "half(4) == 2", *TEST), "a prompt can have one of them"),
         (("--assert", "half(4) == 2", "--language", "c"), "assertions are for Python"),
     ],
 )
 def test_what_is_no_test_of_a_function_is_refused(use: Use, args: tuple[str, ...], message: str) -> None:
     runtime = use(RIGHT)
+    Path("test_half.py").write_text("def test_half(): assert half(4) == 2\n")
     code, out, err = run("Write a function half(n).", *args)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert message in err

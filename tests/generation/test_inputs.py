@@ -148,7 +148,7 @@ def test_requests_are_prompts_or_problems_and_get_ids(tmp_path: Path) -> None:
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     requests = read_requests(path)
-    assert [(request.id, request.test_count) for request in requests] == [("1", 0), ("sum", 1), ("3", 1)]
+    assert [(request.id, request.test_count) for request in requests] == [("1", 0), ("sum", 1), ("3", 0)]
     assert [request.starter_code for request in requests] == ["", "", "def echo(): ..."]
 
 
