@@ -42,7 +42,7 @@ _BEFORE = re.compile(
 )
 # What may follow: the end of the line or sentence, a remark, or the next example.
 _AFTER = re.compile(
-    r"[`*\"']{0,2}\)?(?:[.;,]?\s*(?:#|$)|[.;]\s+[A-Z`(]|[,;]?\s+(?:since|because)\b|[,;]?\s+(?:and\s+)?`?[A-Za-z_]\w*\()"
+    r"[`*\"']{0,2}\)?(?:[.;,]?\s*(?:#|$)|[.;]\s+\S|[,;]?\s+(?:since|because)\b|[,;]?\s+(?:and\s+)?`?[A-Za-z_]\w*\()"
 )
 _DOUBT = re.compile(
     r"\b(?:not|never|cannot|unlike|wrong(?:ly)?|incorrect(?:ly)?|broken|bugs?|fix|currently|used to|instead|if|suppose"
@@ -106,14 +106,11 @@ def _of_function(lines: list[str], text: str, name: str, assertions: list[str]) 
         for each in found
         if called_function(each, f"def {name}(): pass") == name and not has_free_names(each, name)
     ]
-    sections = list(_sections(lines))
     if not kept and not _NO_RESULT.search(text):
-        for given, wanted in [*sections, *_pairs(lines)]:
+        for given, wanted in [*_sections(lines), *_pairs(lines)]:
             arguments, expected = arguments_in(given, text), literal_at(wanted.strip(), 0)
             if arguments and expected and _AFTER.match(wanted.strip(), len(expected)):
                 kept.append(f"assert {name}({arguments}) == {python_literal(expected)}")
-        if sections and not kept and not _DEFINITION.search(text):
-            return Examples(_tests(sections))  # no arguments, so what a program reads
     return Examples(assertions=tuple(kept), entry_point=name)
 
 
@@ -264,8 +261,8 @@ def _sessions(lines: list[str], text: str) -> Iterator[str]:
         asserted = None if prints else _of_session(tree, wanted)
         if asserted:
             yield "\n".join([*typed[-_MOST_STATEMENTS:], asserted])
-        # Without variables there is no state, and what raises cannot be repeated.
-        if (typed or not isinstance(tree.body[-1], ast.Expr)) and wanted[:1] != [_TRACEBACK]:
+        # A result without variables changes nothing for the next one, and what raises cannot be repeated.
+        if (typed or not wanted or not isinstance(tree.body[-1], ast.Expr)) and wanted[:1] != [_TRACEBACK]:
             typed.append("\n".join(source))
 
 
@@ -297,7 +294,7 @@ def _of_session(tree: ast.Module, wanted: list[str]) -> str | None:
     match parse(shown):
         case ast.Module(body=[ast.Expr(value=result)]) if is_literal(result):
             return f"assert {expression} == {shown}"
-        case ast.Module(body=[ast.Expr(value=ast.Call())]):  # the text of an object
+        case ast.Module(body=[ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute()))]):  # the text of an object
             return f"assert repr({expression}) == {shown!r}"
     begun = literal_at(wanted[0], 0)
     is_remarked = begun and len(wanted) == 1 and re.match(r"\s*#", wanted[0][len(begun) :])
