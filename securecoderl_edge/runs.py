@@ -99,6 +99,15 @@ class Run:
         return str(languages[0]) if is_one else PYTHON.name
 
     @property
+    def base_sha256(self) -> str | None:
+        """SHA-256 of the base model's folder, as recorded at the start (`sha256_of_folder`); None if it is unknown."""
+        try:
+            digest = read_json(self.path / ENVIRONMENT).get("base_sha256")
+        except SceError:
+            return None
+        return digest if isinstance(digest, str) else None
+
+    @property
     def base_gguf_sha256(self) -> str | None:
         """SHA-256 of the GGUF file that is the base, as recorded at the start; None if it is unknown, or not a file."""
         try:

@@ -10,12 +10,11 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.models.catalog import POLICIES
-from securecoderl_edge.models.files import POLICY_ADAPTERS, lasting_name, sha256_of_folder
+from securecoderl_edge.models.files import POLICY_ADAPTERS, sha256_of_folder
 from securecoderl_edge.models.gguf.header import is_adapter
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, find_run, run_of
 from securecoderl_edge.runtimes.bases import named_model, trained_on
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model, role_in, style_in, with_gguf_adapter
-from securecoderl_edge.system.files import read_json
 
 
 def resolve_adapted(model: str | None, adapter: str | None, language: str | None = None) -> ModelSpec:
@@ -95,10 +94,10 @@ def _exported(folder: Path, text: str) -> Path:
 def _on_folder(spec: ModelSpec, folder: Path, text: str) -> ModelSpec:
     """A model that torch computes, with an adapter in PEFT's format."""
     base, run = spec.folder(), run_of(folder)
-    if run is not None and lasting_name(spec.source) != run.base_model:
-        digest = read_json(run.path / ENVIRONMENT).get("base_sha256")
-        if digest is not None and sha256_of_folder(base) != digest:
-            raise UsageError(f"{folder}: an adapter of {run.base_model}, not of {spec.source} (their SHA-256 differ)")
+    if run is not None and run.base_sha256 not in (None, sha256_of_folder(base)):
+        raise UsageError(
+            f"{folder}: an adapter of {run.base_model}, not of {spec.source} as it is now (their SHA-256 differ)"
+        )
     style = style_in(folder / DONE_FILE) or (run.prompt_style if run else None)
     label = f"{spec.label}+{Path(text).name}"
     return replace(spec, label=label, adapter=folder, role="", prompt_style=style, of_run=None)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.catalog import ORIGINS
+from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings
 from securecoderl_edge.runs import run_of
 from securecoderl_edge.runtimes.manifests import sources_of
@@ -66,7 +67,9 @@ def note_on_base(spec: ModelSpec) -> str | None:
     if spec.adapter is None:
         return None
     if spec.kind != "gguf":
-        is_known = spec.run() is not None or _names(spec.adapter, spec.source)
+        run = spec.run() or run_of(spec.adapter)
+        is_of_run = run is not None and (run.base_sha256 or run.base_model == lasting_name(spec.source))
+        is_known = bool(is_of_run) or _names(spec.adapter, spec.source)
     elif trained_on(spec.adapter) is None:
         is_known = None not in (sources_of(Path(spec.source)), sources_of(spec.adapter))
     else:

@@ -126,7 +126,8 @@ def test_a_function_without_a_name_has_that_of_its_examples() -> None:
         ">>> f('Bob')\nHello, Bob!", ">>> f(3)\n<generator object f at 0x7f>", ">>> f(3)\n3.14...",
         ">>> f(3)\n[1, 2, ..., 9]", ">>> print(f('x'), 2)\nhi 2", "a -> b", "[1, 2] -> 3", '"a" -> 1',
         "assert f(x) == 3", ">>> random.seed(3)\n>>> f(2)\n5",
-        ">>> f(3)\n1.73 (about)", "Example:\nInput: n = 3\nOutput: [0,1] or [1,0]", "f(2) = 6 (wrong)", "This prints n.\n>>> f(3)\n3",
+        ">>> f(3)\n1.73 (about)", "Example:\nInput: n = 3\nOutput: [0,1] or [1,0]",
+        "f(2) = 6 (wrong)", "This prints n.\n>>> f(3)\n3",
     ],
 )  # fmt: skip
 def test_what_is_no_example_of_the_function_is_none(text: str) -> None:

@@ -55,6 +55,11 @@ def make_folder(folder: Path, base: str = "nano") -> None:
     (folder / ADAPTER_CONFIG).write_text(json.dumps({"base_model_name_or_path": base}))
 
 
+def make_folder_model(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"name": folder.name}))
+
+
 def make_run(name: str = "mine", **record: Any) -> Run:
     """A finished run of two phases, on ``nano`` by default."""
     run = Run(Path("runs") / name)
@@ -157,13 +162,25 @@ def test_an_adapter_of_a_run_is_computed_on_its_base_in_torch() -> None:
 
 def test_the_base_of_a_run_is_known_by_its_sum_under_any_name() -> None:
     for name in ("one", "two"):
-        Path(name).mkdir()
-        (Path(name) / "config.json").write_text(json.dumps({"name": name}))
+        make_folder_model(Path(name))
     shutil.copytree("one", "copy")
     make_run(base_model="/elsewhere/one", base_sha256=sha256_of_folder(Path("one")))
     assert [resolve_adapted(name, "mine").source for name in ("one", "copy")] == ["one", "copy"]
     with pytest.raises(UsageError, match=r"^runs/mine/policy: an adapter of /elsewhere/one, not of two"):
         resolve_adapted("two", "mine")
+
+
+def test_weights_that_were_replaced_are_another_base() -> None:
+    make_folder_model(Path("one"))
+    make_run(base_model=str(Path("one").resolve()), base_sha256="1" * 64)
+    with pytest.raises(UsageError, match="not of one as it is now"):
+        resolve_adapted("one", "mine")
+
+
+def test_a_run_without_a_record_of_its_base_is_noted_on_another_one() -> None:
+    make_folder_model(Path("one"))
+    make_run(base_model="/elsewhere/two")
+    assert note_on_base(resolve_adapted("one", "mine")) is not None
 
 
 def test_without_a_model_the_base_is_the_one_that_the_adapter_names() -> None:
