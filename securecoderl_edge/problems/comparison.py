@@ -92,14 +92,23 @@ def rule_of_source(source: str) -> Rule:
 
 
 def same_output(printed: str, expected: str, rule: Rule = EXACT) -> bool:
-    """Whether an output agrees with the expected one."""
-    parts_of = _RULES[rule.name][0]
-    return parts_of(printed) == parts_of(expected) or first_difference(printed, expected, rule) is None
+    """Whether an output agrees with the expected one.
+
+    An output of another number of lines or words is not taken apart: a flood of them costs no more than its length.
+    """
+    parts_of, agree, count = _RULES[rule.name]
+    wanted = count(expected, -1)
+    if count(printed, wanted + 1) != wanted:
+        return False
+    pairs = zip_longest(parts_of(printed), parts_of(expected))
+    return all(
+        one == other or (one is not None and other is not None and agree(rule, one, other)) for one, other in pairs
+    )
 
 
 def first_difference(printed: str, expected: str, rule: Rule = EXACT) -> tuple[str, str | None, str | None] | None:
     """The first line or word that differs: its place, and what it is in both outputs; None in one that has ended."""
-    parts_of, agree = _RULES[rule.name]
+    parts_of, agree, _ = _RULES[rule.name]
     for number, (one, other) in enumerate(zip_longest(parts_of(printed), parts_of(expected)), 1):
         if one is None or other is None or not agree(rule, one, other):
             return f"{'word' if parts_of is str.split else 'line'} {number}", one, other
@@ -108,10 +117,8 @@ def first_difference(printed: str, expected: str, rule: Rule = EXACT) -> tuple[s
 
 def compared_lines(text: str) -> list[str]:
     """An output as ``exact`` compares it."""
-    lines = [line.rstrip() for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines
+    text = text.rstrip()
+    return [line.rstrip() for line in text.split("\n")] if text else []
 
 
 def _exact(_: Rule, one: str, other: str) -> bool:
@@ -145,11 +152,11 @@ def _agree(same: Callable[[str, str], bool], words: list[str], others: list[str]
 
 
 def _stripped_lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().split("\n")]
+    return list(map(str.strip, text.strip().split("\n")))
 
 
 def _filled_lines(text: str) -> list[str]:
-    return [line for line in _stripped_lines(text) if line]
+    return list(filter(None, _stripped_lines(text)))
 
 
 def _is_near(printed: str, expected: str, relative: float, absolute: float) -> bool:
@@ -167,7 +174,9 @@ def _is_near(printed: str, expected: str, relative: float, absolute: float) -> b
 
 
 def _same_decimal(one: str, other: str) -> bool:
-    """Whether both are decimals for Python, and equal."""
+    """Whether both are decimals for Python, and equal; longer ones only if they are the same text."""
+    if max(len(one), len(other)) > _LONGEST_NUMBER:
+        return one == other
     try:
         return Decimal(one) == Decimal(other)
     except InvalidOperation:
@@ -178,12 +187,25 @@ def _is_number(word: str) -> bool:
     return len(word) <= _LONGEST_NUMBER and _NUMBER.match(word) is not None
 
 
-# The parts of an output, and whether two of them agree.
-_RULES: dict[str, tuple[Callable[[str], list[str]], Callable[[Rule, str, str], bool]]] = {
-    "exact": (compared_lines, _exact),
-    "tokens": (str.split, _tokens),
-    "numbers": (str.split, _numbers),
-    "apps": (_filled_lines, _apps),
-    "code_contests": (str.split, _code_contests),
-    "livecodebench": (_stripped_lines, _livecodebench),
+def _count_lines(text: str, _: int) -> int:
+    return text.rstrip().count("\n")
+
+
+def _count_stripped_lines(text: str, _: int) -> int:
+    return text.strip().count("\n")
+
+
+def _count_words(text: str, most: int) -> int:
+    """The number of words, if it is at most ``most``, else a greater one; -1 is no limit."""
+    return len(text.split(None, most))
+
+
+# The parts of an output, whether two of them agree, and a number that agreeing outputs have in common.
+_RULES: dict[str, tuple[Callable[[str], list[str]], Callable[[Rule, str, str], bool], Callable[[str, int], int]]] = {
+    "exact": (compared_lines, _exact, _count_lines),
+    "tokens": (str.split, _tokens, _count_words),
+    "numbers": (str.split, _numbers, _count_words),
+    "apps": (_filled_lines, _apps, _count_words),
+    "code_contests": (str.split, _code_contests, _count_words),
+    "livecodebench": (_stripped_lines, _livecodebench, _count_stripped_lines),
 }

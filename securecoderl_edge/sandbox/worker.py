@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -181,17 +182,20 @@ class SandboxWorker:
         return self._process.pid
 
     def close(self) -> None:
-        """End the zygote; everything below it dies with it."""
+        """End the zygote and everything below it."""
         self._socket.close()
-        try:
-            self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self.kill()
+        self._process.wait()
 
     def kill(self) -> None:
-        """End the zygote at once; a thread that waits for its answer gets WorkerLost."""
-        self._process.kill()
+        """End the zygote and everything below it at once; a thread that waits for its answer gets WorkerLost.
+
+        All are in one process group, which no program can leave. Each dies with its parent as well, for if we are
+        killed.
+        """
+        if self._process.returncode is None:  # so that its id is nobody else's
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS reports the second for zombies
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _send(self, text: str, files: Sequence[int] = ()) -> None:
         try:

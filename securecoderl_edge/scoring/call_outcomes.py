@@ -19,6 +19,10 @@ from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 _LONGEST_FACTOR = 8
 _LONGEST_EXTRA = 4096
 _LONGEST_SEARCHED = 1 << 20
+# Nor is one with far more items.
+_ITEMS_FACTOR, _EXTRA_ITEMS, _MOST_SEARCHED = 2, 256, 1 << 17
+# A set of so many items of which most have one hash was made to be slow.
+_MOST_ALIKE = 64
 
 
 def call_of(assertion: Assertion, file: TestFile | None = None) -> FunctionCall:
@@ -65,8 +69,11 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
     if assertion.comparison == "whole":
         return text == "True"
     try:
-        most = _LONGEST_EXTRA + _LONGEST_FACTOR * len(literal(assertion.expected))
-        if len(text) > (_LONGEST_SEARCHED if assertion.comparison == "contains" else most):
+        expected = literal(assertion.expected)
+        is_searched = assertion.comparison == "contains"
+        most = _LONGEST_SEARCHED if is_searched else _LONGEST_EXTRA + _LONGEST_FACTOR * len(expected)
+        most_items = _MOST_SEARCHED if is_searched else _EXTRA_ITEMS + _ITEMS_FACTOR * expected.count(",")
+        if len(text) > most or text.count(",") > most_items:
             return assertion.comparison in ("equal", "among") and assertion.negated  # so long a text is another value
         return holds(_value(text), assertion)
     except UNREADABLE:
@@ -83,14 +90,30 @@ class _Items:
         return item in self._items
 
 
+def _of_kind(kind: type, value: Any) -> Any:
+    """The value, if it is of this kind: of a range or number that a program made up, a list would fill the memory.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, kind):
+        raise ValueError(f"not a {kind.__name__}")
+    return value
+
+
+def _dict_items(pairs: list[Any]) -> Any:
+    keys = _spread([key for key, _ in _of_kind(list, pairs)])
+    return dict(zip(keys, (value for _, value in pairs), strict=True)).items()
+
+
 # What stands for values that are no literals, see `literal`.
 _KINDS: dict[str, Callable[..., Any]] = {
     "range": range,
-    "bytearray": bytearray,
-    "dict_keys": lambda keys: dict.fromkeys(keys).keys(),
-    "dict_items": lambda pairs: dict(pairs).items(),
-    "items": _Items,
-    "frozenset": frozenset,
+    "bytearray": lambda data: bytearray(_of_kind(bytes, data)),
+    "dict_keys": lambda keys: dict.fromkeys(_spread(_of_kind(list, keys))).keys(),
+    "dict_items": _dict_items,
+    "items": lambda items: _Items(_of_kind(list, items)),
+    "frozenset": lambda items: frozenset(_of_kind(set, items)),
     "nan": lambda: math.nan,
     "other": lambda *_: object(),
 }
@@ -104,7 +127,7 @@ def _value(text: str) -> Any:
         ValueError, TypeError, SyntaxError, RecursionError, MemoryError: it is none.
     """
     tree = syntax_tree(text, "eval")
-    return _value_of(tree.body) if _NAMED.search(text) else ast.literal_eval(tree)
+    return _value_of(tree.body) if "{" in text or _NAMED.search(text) else ast.literal_eval(tree)
 
 
 def _value_of(node: ast.expr) -> Any:
@@ -116,7 +139,20 @@ def _value_of(node: ast.expr) -> Any:
         case ast.Tuple():
             return tuple(map(_value_of, node.elts))
         case ast.Set():
-            return set(map(_value_of, node.elts))
+            return set(_spread(list(map(_value_of, node.elts))))
         case ast.Dict():
-            return dict(zip(map(_value_of, filter(None, node.keys)), map(_value_of, node.values), strict=True))
+            keys = _spread(list(map(_value_of, filter(None, node.keys))))
+            return dict(zip(keys, map(_value_of, node.values), strict=True))
     return ast.literal_eval(node)
+
+
+def _spread(items: list[Any]) -> list[Any]:
+    """The items of a set or the keys of a dictionary, which takes quadratic time if they have the same hash.
+
+    Raises:
+        ValueError: many of them have.
+    """
+    alike = len(items) - len(set(map(hash, items)))
+    if alike > max(_MOST_ALIKE, len(items) // 2) and len(set(map(repr, items))) > len(items) - alike:
+        raise ValueError("items with the same hash")
+    return items

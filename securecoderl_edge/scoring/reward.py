@@ -99,7 +99,7 @@ def outcome_of_failure(execution: Execution) -> Outcome | None:
 
 def prints(stdout: str) -> bool:
     """Whether ``stdout`` has a printable character other than white space."""
-    return any(character.isprintable() and not character.isspace() for character in stdout)
+    return any(character.isprintable() and not character.isspace() for character in set(stdout))
 
 
 def functional_reward(outcomes: Sequence[Outcome] | None, rule: CreditRule = "any") -> float:

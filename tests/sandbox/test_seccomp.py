@@ -94,7 +94,7 @@ def test_the_second_filter_leaves_a_program_no_power_over_other_processes(machin
 def test_a_compiled_program_keeps_nothing_that_only_we_need_before_it(machine: str, may_write: bool) -> None:
     column = list(seccomp.AUDIT_ARCHITECTURES).index(machine)
     first = seccomp.supervisor_filter(machine, native=True)
-    second = seccomp.native_filter(4321, machine, may_write)
+    second = seccomp.native_filter(4321, 500, machine, may_write)
 
     def answers(name: str, *arguments: int) -> list[int]:
         number = {each: numbers[column] for table in TABLES for each, numbers in table.items()}[name]
@@ -104,7 +104,10 @@ def test_a_compiled_program_keeps_nothing_that_only_we_need_before_it(machine: s
     for name in (*seccomp.SUPERVISING, *seccomp.BECOMING):
         if (seccomp.SUPERVISING | seccomp.BECOMING)[name][column] is not None:
             assert answers(name) == [ALLOWED, ALLOWED if name in seccomp.LINKS else EPERM]
-    assert answers("execve") == answers("execveat") == [ALLOWED, ALLOWED]  # Landlock decides which files
+    assert answers("execve") == [ALLOWED, EPERM]
+    empty_path = 0x1000
+    assert answers("execveat", 500, 1, 1, 1, empty_path) == [ALLOWED, ALLOWED]  # what the launcher does
+    assert answers("execveat", 501, 1, 1, 1, empty_path) == answers("execveat", 500, 1, 1, 1, 0) == [ALLOWED, EPERM]
     assert answers("openat", 0, 0, os.O_RDONLY) == [ALLOWED, ALLOWED]
     assert answers("openat", 0, 0, os.O_RDWR) == [ALLOWED, ALLOWED if may_write else EACCES]
     assert answers("clone", signal.SIGCHLD) == [ALLOWED, EPERM]

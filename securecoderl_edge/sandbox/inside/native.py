@@ -73,7 +73,7 @@ class Native:
         self._commands = {name: toolchain[name] for name in STEPS if toolchain[name]}
         self.analyzers = {each["name"]: each["command"] for each in toolchain["analyzers"]}
         tools = [words[0] for words in (*self.analyzers.values(), *self._commands.values())]
-        given = {name: toolchain[name] for name in ("libraries", "loader")}
+        given = {name: toolchain[name] for name in ("libraries", "loader", "place")}
         more = [path for each in toolchain["analyzers"] for path in each["readable"]]
         given["readable"] = [*toolchain["readable"], *more]
         self._emulator = tools[-1] if toolchain["emulate"] else ""

@@ -46,6 +46,7 @@ class Profiles:
         libraries: Sequence[str],
         loader: str,
         tools: Sequence[str],
+        place: int,
         emulator: str = "",
     ) -> None:
         self.level = level
@@ -55,7 +56,7 @@ class Profiles:
         self._death_signal: Any = self.lockdown.DeathSignal()
         self._layers: dict[str, bytes] = {}
         self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
-        self._emulator = emulator
+        self._place, self._emulator = place, emulator
 
     def build(self) -> None:
         """Confine the calling process, from which all others descend.
@@ -105,7 +106,7 @@ class Profiles:
         return struct.pack("Q24sQ", len(attributes), attributes, len(rules)) + b"".join(rules)
 
     def _filter(self, may_write: bool = False) -> bytes:
-        program, place = self._seccomp.native_filter_template(may_write)
+        program, place = self._seccomp.native_filter_template(self._place, may_write)
         return struct.pack("QQ", len(program) // 8, place) + bytes(program)
 
     def die_with(self, parent: int) -> None:

@@ -84,6 +84,7 @@ _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
 _CLONE_THREAD = 0x00010000
 _RLIMIT_STACK = 3
+_AT_EMPTY_PATH = 0x1000
 _PID_MARK = 0x5A5A1234
 
 
@@ -142,11 +143,15 @@ def program_filter(pid: int, machine: str | None = None, may_open: bool = True) 
     return _assemble([*rules, *_alone(pid, numbers), _allow()])
 
 
-def native_filter(pid: int, machine: str | None = None, may_write: bool = False) -> bytes:
+def native_filter(pid: int, place: int, machine: str | None = None, may_write: bool = False) -> bytes:
     """Layer 2 for the compiled program ``pid``: as `program_filter`, and no file is opened for writing.
 
     It may read links, as AddressSanitizer does with its own; Landlock keeps those of other processes from it. With
     ``may_write`` it is the filter of a compiler, which opens its output.
+
+    A process can become only the file at descriptor ``place``, as the launcher does once. A program has no such
+    descriptor, nor can it make one: the number is beyond its limit. So no other thread can take over the process, and
+    with it lose the signal that the first one gets at the death of its supervisor.
 
     Raises:
         KeyError: no table for this machine.
@@ -156,6 +161,11 @@ def native_filter(pid: int, machine: str | None = None, may_write: bool = False)
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
     refused = [numbers[name] for name in (*SUPERVISING, *BECOMING) if name in numbers and name not in LINKS]
     rules += _if_any(refused, [_refuse(errno.EPERM)])
+    starting = _numbers(machine, STARTING)
+    rules += _if_any([starting["execve"]], [_refuse(errno.EPERM)])
+    is_place, is_itself = (_EQUAL, 0, 3, place), (_EQUAL, 0, 1, _AT_EMPTY_PATH)
+    body = [_argument(0), is_place, _argument(4), is_itself, _allow(), _refuse(errno.EPERM)]
+    rules += _if_any([starting["execveat"]], body)
     if not may_write:
         rules += _reading_only(numbers)
     return _assemble([*rules, *_alone(pid, numbers), _allow()])
@@ -166,9 +176,9 @@ def program_filter_template(machine: str | None = None, may_open: bool = True) -
     return _template(program_filter(_PID_MARK, machine, may_open))
 
 
-def native_filter_template(may_write: bool) -> tuple[bytes, int]:
+def native_filter_template(place: int, may_write: bool) -> tuple[bytes, int]:
     """`native_filter` for a process not yet known, and the offset of the four bytes for its id."""
-    return _template(native_filter(_PID_MARK, may_write=may_write))
+    return _template(native_filter(_PID_MARK, place, may_write=may_write))
 
 
 def _template(program: bytes) -> tuple[bytes, int]:

@@ -28,6 +28,8 @@ MOST_THREADS = 256
 # gets less than the whole core, but not nothing: a program that sleeps uses less than this part.
 LONGEST_WALL, SLEEPS_BELOW = 3, 0.02
 KIBIBYTE = 1 << 10
+# In /proc/PID/stat: the place of the flags behind the state, and PF_EXITING of the kernel.
+FLAGS, EXITING = 6, 4
 
 
 class Releases:
@@ -171,13 +173,38 @@ def end_group(pid: int) -> None:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Memory in use by a child, from /proc; 0 once it has ended. Addresses that are only read cost page tables."""
+    """Memory in use by a child, from /proc; 0 once it has ended. Addresses that are only read cost page tables.
+
+    The first thread may have ended, and has no memory then, while others go on. A process that lives and whose memory
+    cannot be read has too much.
+    """
     try:
-        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
-            words = file.read().split()
-        return sum(int(words[words.index(name) + 1]) for name in (b"VmRSS:", b"VmPTE:")) * KIBIBYTE
-    except (OSError, ValueError):
+        found = _resident_in(f"/proc/{pid}/status")
+        threads = [f"/proc/{pid}/task/{each}/status" for each in os.listdir(f"/proc/{pid}/task")] if found < 0 else []
+    except OSError:  # it has ended, and somebody waits for it
         return 0
+    for thread in threads:
+        with suppress(OSError):  # this thread has ended
+            found = max(found, _resident_in(thread))
+    return found if found >= 0 else sys.maxsize if _lives(pid) else 0
+
+
+def _resident_in(path: str) -> int:
+    """The memory in a status of /proc; -1 if it has none."""
+    with open(path, "rb", buffering=0) as file:
+        words = file.read().split()
+    names = [name for name in (b"VmRSS:", b"VmPTE:", b"VmSwap:") if name in words]
+    return sum(int(words[words.index(name) + 1]) for name in names) * KIBIBYTE if b"VmRSS:" in names else -1
+
+
+def _lives(pid: int) -> bool:
+    """Whether a thread of a child neither has ended nor is about to, after it gave up its memory."""
+    states = []
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{thread}/stat", "rb", buffering=0) as file:
+                states.append(file.read().rpartition(b") ")[2].split())
+    return any(state[0] not in (b"Z", b"X") and not int(state[FLAGS]) & EXITING for state in states)
 
 
 def _end_descriptor(pid: int) -> int | None:

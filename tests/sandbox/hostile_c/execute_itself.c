@@ -1,4 +1,4 @@
-/* expect: report. Becomes itself once more, with options for the sanitizer in its environment. */
+/* expect: crash. Becomes itself once more, with options for the sanitizer in its environment. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
