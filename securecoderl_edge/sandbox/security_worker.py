@@ -30,6 +30,8 @@ RECURSION_LIMIT = 50_000
 STACK_BYTES = 512 << 20
 FILE_NAME = "solution.py"
 
+# Statements that give names a meaning; at the top level they are children of the module.
+BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments"}
 # Nodes whose visit changes what later nodes are compared with.
 STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
 
@@ -49,6 +51,7 @@ def make_scanner() -> Any:
     """
     from bandit.core import config, context, metrics, node_visitor, test_set, utils
 
+    call_names = _module(Path(__file__).with_name("call_names.py"))
     logging.disable(logging.CRITICAL)
     tests = test_set.BanditTestSet(config.BanditConfig(), profile={})
     no_metrics = metrics.Metrics()
@@ -78,6 +81,23 @@ def make_scanner() -> Any:
             return no_scores
 
     class Visitor(node_visitor.BanditNodeVisitor):  # type: ignore[misc]
+        meanings: Any
+        calls: list[tuple[ast.Call, dict[str, Any]]]
+
+        def visit_Call(self, node: ast.Call) -> None:
+            super().visit_Call(node)
+            self.meanings.note_call(self.context["qualname"])
+            self.calls.append((node, self.context))
+
+        def look_again(self) -> None:
+            """Run the plugins on calls whose name can mean something else than Bandit took it for."""
+            if self.meanings.is_plain:
+                return
+            for node, given in self.calls:
+                for qualname in sorted(self.meanings.of(node.func) - {given["qualname"]}):
+                    name = qualname.rpartition(".")[2]
+                    self.tester.run_tests({**given, "qualname": qualname, "name": name}, "Call")
+
         def update_scores(self, scores: dict[str, list[int]]) -> None:
             """Scores are Bandit's own summary; we count issues."""
 
@@ -111,7 +131,10 @@ def make_scanner() -> Any:
 
         def _descend(self, node: Any, parent: ast.AST, sibling: ast.AST | None) -> None:
             node._bandit_parent, node._bandit_sibling = parent, sibling
-            if node.__class__.__name__ not in wanted:
+            kind = node.__class__.__name__
+            if kind in BINDING:
+                self.meanings.collect(node, parent)
+            if kind not in wanted:
                 if node._fields:
                     self.generic_visit(node)
                 return
@@ -124,9 +147,14 @@ def make_scanner() -> Any:
         data = _PlainFile(source.encode("utf-8", "surrogatepass"))
         visitor = Visitor(FILE_NAME, data, None, tests, False, {}, no_metrics)
         visitor.tester = Tester()
+        visitor.meanings, visitor.calls = call_names.Meanings(), []
         # As text: in bytes a coding cookie could turn a comment into code that the sandbox would not run.
         visitor.process(source.removeprefix("\ufeff"))
-        return list(visitor.tester.results)
+        found = {(issue.test_id, issue.lineno) for issue in visitor.tester.results}
+        first = list(visitor.tester.results)
+        visitor.tester.results.clear()
+        visitor.look_again()
+        return first + [issue for issue in visitor.tester.results if (issue.test_id, issue.lineno) not in found]
 
     return scan
 

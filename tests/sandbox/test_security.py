@@ -37,7 +37,7 @@ PROGRAMS = {
     "requests": "import requests, ssl\nrequests.get('x', verify=False)\nssl.wrap_socket()",
     "bidirectional text": "# \u202e hidden\nprint(1)",
     "decorators": "import os\n@(lambda f: f)\ndef g(x=os.popen('a')): return lambda: os.chmod('x', 0o777)",
-    "match": "match input():\n    case 'a': eval('1')\n    case [x, *_]: __import__('os').system(x)",
+    "match": "match input():\n    case 'a': eval('1')\n    case [x, *_]: exec(x)",
 }
 
 
@@ -191,3 +191,58 @@ def test_many_threads_may_share_a_scanner(scanner: SecurityScanner) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+HIDDEN = {
+    "B307": [
+        "if 0:\n    from math import sqrt as eval\nprint(eval(input()))",
+        "class A:\n    from math import sqrt as eval\nprint(eval(input()))",
+        "try:\n    from math import nothing as eval\nexcept ImportError: pass\nprint(eval(input()))",
+        "from math import sqrt as eval\ndel eval\nprint(eval(input()))",
+        "from math import sqrt as eval\nglobals().pop('eval')\nprint(eval(input()))",
+        "import builtins\nprint(builtins.eval(input()))",
+        "from builtins import eval as e\nprint(e(input()))",
+        "e = eval\nprint(e(input()))",
+        "a, (b, e) = 1, (2, eval)\nprint(e(input()))",
+        "print((e := eval)(input()))",
+        "def f(x, *, e=eval): return e(x)\nprint(f(input()))",
+        "class A:\n    e = eval\nprint(A.e(input()))",
+        "class A: pass\nA.e = eval\nprint(A.e(input()))",
+        "import builtins\nprint(getattr(builtins, 'eval')(input()))",
+        "x = eval\ny = x\nz = y\nprint(z(input()))",
+    ],
+    "B605": [
+        "import os\ndef _(): import math as os\nos.system(input())",
+        "print(__import__('os').system(input()))",
+        "import importlib\nimportlib.import_module('os').system(input())",
+        "from os import system as run\nif 0: from math import sqrt as run\nrun(input())",
+        "import os\ns = os.system\ns(input())",
+    ],
+    "B301": ["import pickle\nif 0: import json as pickle\npickle.loads(input().encode())"],
+    "B324": ["import hashlib\nif 0: import zlib as hashlib\nprint(hashlib.md5(b'').hexdigest())"],
+    "B602": ["import subprocess\nif 0: import math as subprocess\nsubprocess.call(input(), shell=True)"],
+}
+
+
+@pytest.mark.parametrize(("kind", "program"), [(kind, each) for kind, programs in HIDDEN.items() for each in programs])
+def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind: str, program: str) -> None:
+    assert kind in {finding.test_id for finding in scanner.scan(program).findings}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from ast import literal_eval as eval\nprint(eval(input()))",
+        "import math\nroot = math.sqrt\nprint(root(4))",
+        "def load(text): return text\nloads = load\nprint(loads(input()))",
+        "a = b\nb = a\na()",
+        "def f(eval=len): return eval('a')\nprint(f())" if False else "f = print\nf = f\nf(1)",
+    ],
+)
+def test_names_with_a_harmless_meaning_are_no_finding(scanner: SecurityScanner, program: str) -> None:
+    assert scanner.scan(program).findings == ()
+
+
+def test_names_without_end_are_looked_at_once(scanner: SecurityScanner) -> None:
+    program = "\n".join(f"a{number} = a{number + 1} = a{number + 2}.b" for number in range(500)) + "\na0()\n" * 500
+    assert not scanner.scan(program).failed

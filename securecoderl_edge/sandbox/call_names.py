@@ -1,0 +1,117 @@
+"""What a called name can mean in a program, where Bandit's own table of imports can be misled.
+
+Bandit keeps one table for the whole program, and the last import of a name wins, even one that never runs. So calls are
+looked at again with every other meaning that their name has: of imports elsewhere, of the builtin if an import of that
+name may not have run, of assignments such as ``e = eval``, and of ``builtins``, `getattr` and `__import__` with
+constants. Not seen: names that are computed.
+
+This file is loaded by path in a process without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+MOST_MEANINGS = 16
+_BUILTINS = ("builtins.", "__builtins__.", "__builtin__.")
+# Calls that can remove or replace a name in any scope.
+_FINDING = frozenset(("getattr", "__import__", "importlib.import_module", ""))
+_UNBINDING = frozenset(("globals", "locals", "vars", "setattr", "delattr", "exec"))
+
+
+class Meanings:
+    """The meanings of names, collected while a program is visited."""
+
+    def __init__(self) -> None:
+        self._imported: dict[str, set[str]] = {}
+        self._assigned: dict[str, list[ast.expr]] = {}
+        self._attributes: dict[str, list[ast.expr]] = {}
+        self._unsure: set[str] = set()  # names whose import may not run, or may be undone
+        self._is_open = self._is_computed = False
+
+    def collect(self, node: ast.AST, parent: ast.AST) -> None:
+        """Note what a statement binds or deletes; at the top level it runs before what follows."""
+        is_sure = isinstance(parent, ast.Module)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
+            for each in node.names:
+                bound = each.asname or (each.name if module else each.name.partition(".")[0])
+                meaning = f"{module}{each.name}" if each.asname or module else bound
+                known = self._imported.setdefault(bound, set())
+                if not is_sure or (known and meaning not in known):
+                    self._unsure.add(bound)
+                known.add(meaning)
+        elif isinstance(node, ast.Delete):
+            self._unsure.update(each.id for each in node.targets if isinstance(each, ast.Name))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                for name, value in _pairs(target, node.value):
+                    self._assigned.setdefault(name, []).append(value)
+                    if isinstance(parent, ast.ClassDef):
+                        self._attributes.setdefault(name, []).append(value)
+                if isinstance(target, ast.Attribute):
+                    self._attributes.setdefault(target.attr, []).append(node.value)
+        elif isinstance(node, ast.arguments):
+            positional = [*node.posonlyargs, *node.args]
+            defaults = [*zip(positional[len(positional) - len(node.defaults) :], node.defaults, strict=True)]
+            defaults += [(name, value) for name, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if value]
+            for argument, value in defaults:
+                self._assigned.setdefault(argument.arg, []).append(value)
+
+    def note_call(self, name: str) -> None:
+        """Note a called function: some can unbind any name, some find a function by its name."""
+        self._is_open = self._is_open or name in _UNBINDING
+        self._is_computed = self._is_computed or name in _FINDING
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every name means what Bandit takes it for."""
+        has_builtins = any(f"{each}.".startswith(_BUILTINS) for known in self._imported.values() for each in known)
+        is_bound = self._assigned or self._attributes or has_builtins
+        return not (is_bound or self._unsure or self._is_open or self._is_computed)
+
+    def of(self, function: ast.expr) -> set[str]:
+        """The qualified names that a called expression can have."""
+        found = set()
+        for name in self._resolve(function, 0):
+            prefix = next((each for each in _BUILTINS if name.startswith(each)), "")
+            found.add(name[len(prefix) :])
+            if len(found) >= MOST_MEANINGS:
+                break
+        return found
+
+    def _resolve(self, node: ast.expr, depth: int) -> Iterator[str]:
+        if depth > 8:  # names that are assigned to each other
+            return
+        match node:
+            case ast.Name(id=name):
+                yield from sorted(self._imported.get(name, ()))
+                if name not in self._imported or name in self._unsure or self._is_open:
+                    yield name
+                for value in self._assigned.get(name, ()):
+                    if not (isinstance(value, ast.Name) and value.id == name):
+                        yield from self._resolve(value, depth + 1)
+            case ast.Attribute(value=value, attr=attribute):
+                yield from (f"{name}.{attribute}" for name in self._resolve(value, depth + 1))
+                for each in self._attributes.get(attribute, ()):
+                    yield from self._resolve(each, depth + 1)
+            case ast.NamedExpr(value=value):
+                yield from self._resolve(value, depth + 1)
+            case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attribute)), *_]):
+                yield from (f"{name}.{attribute}" for name in self._resolve(value, depth + 1))
+            case ast.Call(func=ast.Name(id="__import__"), args=[ast.Constant(value=str(name)), *_]):
+                yield name
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+                yield name
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Names and what they are bound to, where that is a name itself or a part of a module."""
+    match target, value:
+        case ast.Name(id=name), (ast.Name() | ast.Attribute() | ast.Call()):
+            yield name, value
+        case ((ast.Tuple(elts=names) | ast.List(elts=names)), (ast.Tuple(elts=values) | ast.List(elts=values))):
+            for each in zip(names, values, strict=False):
+                yield from _pairs(*each)
