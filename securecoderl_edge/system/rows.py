@@ -18,6 +18,8 @@ from securecoderl_edge.system.files import write_atomically
 
 # Bytes of a line, as a record of a data set can be; decoded, JSON takes up to 25 times as many.
 LONGEST_LINE = 1 << 26
+# Of a line, which take up to a hundred times their length; and blank lines, which compressed files have in billions.
+_MOST_CONTAINERS, _MOST_BLANK = 2_000_000, 10_000_000
 # What reading a compressed file that is damaged raises; bzip2 raises an OSError without a number.
 DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -122,11 +124,19 @@ def open_unpacked(path: Path) -> IO[bytes]:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of a file; None for one that is longer than `LONGEST_LINE`, which a small compressed file can have."""
+    """The lines of a file; None for one that is longer than `LONGEST_LINE`, which a small compressed file can have.
+
+    Raises:
+        SceError: it has nothing but blank lines for too long.
+    """
+    blank = 0
     while line := file.readline(LONGEST_LINE):
         is_whole = len(line) < LONGEST_LINE or line.endswith(b"\n")
         while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
             line = file.readline(LONGEST_LINE)
+        blank = blank + 1 if line.isspace() else 0
+        if blank > _MOST_BLANK:
+            raise SceError(f"{getattr(file, 'name', 'the file')}: more than {_MOST_BLANK:,} blank lines")
         yield line if is_whole else None
 
 
@@ -136,6 +146,8 @@ def decode_line(line: bytes, where: str) -> Any:
     Raises:
         SceError: it is not JSON; the message begins with ``where``.
     """
+    if line.count(b"{") + line.count(b"[") > _MOST_CONTAINERS:
+        raise SceError(f"{where}: more than {_MOST_CONTAINERS:,} objects and lists")
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

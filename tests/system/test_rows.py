@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -101,3 +102,18 @@ def test_a_process_that_does_not_write_mirrors_nothing(tmp_path: Path, written: 
     with mirror_to_tensorboard(tmp_path, ROWS.append, enabled=False) as log:
         assert log == ROWS.append
     assert written == {}
+
+
+def test_a_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_MOST_BLANK", 100)
+    monkeypatch.setattr(rows, "_MOST_CONTAINERS", 100)
+    path = tmp_path / "rows.jsonl.gz"
+    for content, message in (
+        (b"\n" * 101, "more than 100 blank lines"),
+        (b"[" * 101, "more than 100 objects and lists"),
+    ):
+        path.write_bytes(gzip.compress(content))
+        with pytest.raises(SceError, match=rf"rows.jsonl.gz:?1?: {message}"):
+            list(rows.read_jsonl(path))
+    path.write_bytes(gzip.compress(b"\n" * 99 + b"{}\n" + b"\n" * 99))
+    assert len(list(rows.read_jsonl(path))) == 1

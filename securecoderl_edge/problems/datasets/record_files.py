@@ -324,7 +324,7 @@ def _rows(path: Path, form: Form) -> Iterator[Record]:
             for row in range(batch.num_rows):
                 yield Record(f"row {number}", str(number), _of_row(batch, row))
                 number += 1
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # such as a name that is no text
         if number == 0:
             raise SceError(
                 f"{path}: damaged {form.capitalize()} file ({str(error)[:120]}); download it again"
