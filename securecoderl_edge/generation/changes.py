@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from securecoderl_edge.generation.statements import Statement, lines_in_strings, lines_of, newline_of
 
-_TAB = 4  # spaces of an answer, for a tab of the file
+_TAB = 4  # spaces
 
 
 class Changes:
@@ -23,7 +23,7 @@ class Changes:
         self.new: list[str] = []
         self._newline = newline_of(original)
         blocks = [found[1] for found in re.finditer(r":[ \t]*(?:#.*)?(?:\r\n?|\n)([ \t])", original)]
-        self._has_tabs = blocks.count("\t") > blocks.count(" ")
+        self._indents_by = max(" \t", key=blocks.count) if blocks else ""
         # (first line, line behind the last, new lines), in the order in which they were found.
         self._changes: list[tuple[int, int, list[str]]] = []
 
@@ -50,7 +50,7 @@ class Changes:
         lines = []
         for number, line in enumerate(self.theirs[start : unit.end], start + 1):
             is_kept = number in inside or not line.strip()
-            lines.append(line if is_kept else indent + self._with_tabs(line.removeprefix(old)))
+            lines.append(line if is_kept else indent + self._indented_alike(line.removeprefix(old)))
         return lines
 
     def made(self) -> str:
@@ -70,11 +70,14 @@ class Changes:
         text = "".join(lines)
         return text.removesuffix(newline_of(lines[-1])) if ends_open and lines else text
 
-    def _with_tabs(self, line: str) -> str:
+    def _indented_alike(self, line: str) -> str:
+        """A line with tabs or with spaces, as the file has."""
         indent = _indent(line)
-        if not self._has_tabs or "\t" in indent:
+        width = len(indent.expandtabs(_TAB))
+        if not self._indents_by:
             return line
-        return "\t" * (len(indent) // _TAB) + " " * (len(indent) % _TAB) + line[len(indent) :]
+        tabs = width // _TAB if self._indents_by == "\t" else 0
+        return "\t" * tabs + " " * (width - tabs * _TAB) + line[len(indent) :]
 
 
 def _indent(line: str) -> str:

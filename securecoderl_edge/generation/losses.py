@@ -12,9 +12,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from securecoderl_edge.generation.instruction import is_removed, new_name
-from securecoderl_edge.generation.statements import DEFINITIONS, defined_in, lines_of, statements
+from securecoderl_edge.generation.statements import DEFINITIONS, Statement, defined_in, is_loose, lines_of, statements
 from securecoderl_edge.languages.python_source import names_imported, parse
 
+_IMPORT = re.compile(r"^(?:from|import)[ \t].*", re.MULTILINE)
 _ASSIGNED = re.compile(r"^(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 
 
@@ -60,7 +61,10 @@ def check_nothing_is_lost(original: str, edited: str, instruction: str) -> None:
 def bound_in(text: str) -> list[str]:
     """The names that a module and its classes bind, those of a class as ``Class.name``; of a broken file, a guess."""
     tree = parse(text)
-    names = bound(tree.body) if tree else [*defined_in(text), *_ASSIGNED.findall(text)]
+    if tree:
+        return list(dict.fromkeys(bound(tree.body)))
+    imports = parse("\n".join(_IMPORT.findall(text)))
+    names = [*defined_in(text), *_ASSIGNED.findall(text), *bound(imports.body if imports else [])]
     return list(dict.fromkeys(names))
 
 
@@ -118,7 +122,9 @@ def _users_of_attribute(tree: ast.Module | None, name: str, now: Sequence[str]) 
         return ""
     for unit in tree.body:
         for node in ast.walk(unit):
-            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+            is_read = isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+            args = node.args if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") else []
+            if is_read or any(getattr(each, "value", None) == name for each in args):
                 return getattr(unit, "name", "the file")
     return ""
 
@@ -134,6 +140,17 @@ def _comments(text: str, tree: ast.Module | None, lost: set[str]) -> list[str]:
         if unit.key.partition("@")[0] in lost:
             inside.update(range(start_of_comments(lines, unit.start), unit.start))
     return [line.strip() for number, line in enumerate(lines) if number not in inside and line.lstrip().startswith("#")]
+
+
+def left_out(old: Sequence[Statement], new: Sequence[Statement], answer: ast.Module) -> list[Statement]:
+    """The statements among ``old`` that nothing replaces: all, or calls of what the answer nowhere calls."""
+    if not new:
+        return [each for each in old if is_loose(each)]
+    calls = [each for each in old if isinstance(each.node, ast.Expr)]
+    if len(calls) <= sum(isinstance(each.node, ast.Expr) for each in new):
+        return []
+    called = {ast.unparse(node.func) for node in ast.walk(answer) if isinstance(node, ast.Call)}
+    return [each for each in calls if ast.unparse(each.node).partition("(")[0] not in called]
 
 
 def start_of_comments(lines: Sequence[str], line: int) -> int:

@@ -18,7 +18,7 @@ from difflib import SequenceMatcher
 
 from securecoderl_edge.generation.changes import Changes
 from securecoderl_edge.generation.instruction import asks_to_remove, is_named, is_removed
-from securecoderl_edge.generation.losses import NoEdit, bound, check_nothing_is_lost, start_of_comments
+from securecoderl_edge.generation.losses import NoEdit, bound, check_nothing_is_lost, left_out, start_of_comments
 from securecoderl_edge.generation.new_imports import end_of_imports, missing_imports
 from securecoderl_edge.generation.statements import (
     DEFINITIONS,
@@ -67,8 +67,8 @@ def splice(original: str, answer: str, instruction: str, module: str = "") -> st
     tree, given = parse(answer), parse(original)
     if tree is None:
         raise NoEdit("the answer does not parse")
-    if left_out := elision(answer, original):
-        raise NoEdit(f"the answer leaves out code ({left_out!r})")
+    if comment := elision(answer, original):
+        raise NoEdit(f"the answer leaves out code ({comment!r})")
     try:
         if given is None or not given.body:
             edited = _with_ends_of(original, answer)
@@ -142,8 +142,8 @@ class _Splicer:
                     if one.is_definition:
                         self._replace(one, other, by_text=False)
                 continue
-            gone = [each for each in body[first:last] if is_loose(each)]
-            if gone and begin == end and not asks_to_remove("", self._instruction):
+            gone = left_out(body[first:last], theirs[begin:end], self._tree)
+            if gone and not asks_to_remove("", self._instruction):
                 raise NoEdit(f"the answer leaves out {ast.unparse(gone[0].node).splitlines()[0]!r}")
             if any(each.is_shared for each in (*body[first:last], *theirs[begin:end])):
                 raise NoEdit("statements that share a line are to change")
@@ -189,7 +189,7 @@ class _Splicer:
         """Whether the answer has another version of a statement that defines nothing; what is new is an example."""
         old, new = ({ast.unparse(each.node) for each in units if is_loose(each)} for units in (body, theirs))
         if not any(unit.is_definition for unit in body):
-            return bool(new - old)
+            return bool(new - old) or (bool(old - new) and asks_to_remove("", self._instruction))
         pairs = ((one, other) for one in old - new for other in new - old)
         return any(SequenceMatcher(None, *pair).ratio() > _SIMILAR for pair in pairs)
 

@@ -260,6 +260,13 @@ def test_a_script_is_replaced_by_the_whole_answer_only() -> None:
     )
 
 
+def test_a_statement_of_a_script_is_removed_if_that_is_asked_for() -> None:
+    file = "x = 1\nprint('debug')\nprint(x)\nprint(2)\n"
+    answer = file.replace("print('debug')\n", "")
+    assert edited(answer, "Remove the debug print", file) == answer
+    assert why_not(answer, "Be quiet", file) == "the answer changes nothing"
+
+
 def test_code_outside_of_functions_changes_only_with_all_functions() -> None:
     file = f"{SCRIPT}\n\ndef f():\n    return 1\n"
     answer = SCRIPT.replace("print(line)", "print(line.upper())")
@@ -272,7 +279,7 @@ def test_a_file_that_does_not_parse_is_mended_by_the_whole_of_it() -> None:
     whole = broken.replace("(:", "():")
     assert edited(whole, file=broken) == whole
     assert why_not("def f():\n    return 1\n", file=broken) == (
-        "the answer would delete g, which the instruction does not remove"
+        "the answer would delete g, re, which the instruction does not remove"
     )
 
 
