@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NEW_TOKENS = 256
 # Errors of what the sandbox does not have; not of a function that the edit is to add.
 _UNAVAILABLE = re.compile(
-    r"^(?:ModuleNotFoundError|ImportError|PermissionError): (?!.* from 'solution').*", re.MULTILINE
+    r"^(?:ModuleNotFoundError|ImportError|PermissionError): (?!.* \(solution\.py\)).*", re.MULTILINE
 )
 
 

@@ -48,8 +48,8 @@ def new_name(name: str, instruction: str) -> str:
 
 
 def asks_to_remove(pattern: str, instruction: str) -> bool:
-    """Whether the instruction asks to remove or replace something other than a definition; denials count as no."""
-    found = re.search(rf"\b(?:{_VERB}|without|replace|instead of)\b[^.;]*\b(?:{pattern})", instruction, re.I)
+    """Whether the instruction asks to remove something that is no definition; denials count as no."""
+    found = re.search(rf"\b(?:remove|delete|drop|omit|without|no longer)\b[^.;]*\b(?:{pattern})", instruction, re.I)
     return found is not None and not re.search(r"\b(?:not|never|keep)\b|n['’]t\b", instruction[: found.end()], re.I)
 
 
@@ -59,7 +59,7 @@ def _removed(instruction: str) -> dict[str, str]:
     for sentence in _SENTENCE.split(instruction):
         for match in [*_REMOVAL.finditer(sentence), *_RENAMING.finditer(sentence)]:
             before = sentence[: match.start()]
-            describes = _ABOUT_OTHERS.search(before) and not before.rstrip().endswith((",", ", and", ", then"))
+            describes = _ABOUT_OTHERS.search(before) and not before.rstrip().endswith((", and", ", then"))
             if not _BEGINS.search(before) or _NOT.search(before) or describes:
                 continue
             new = match.groupdict().get("new") or ""

@@ -40,6 +40,7 @@ from securecoderl_edge.generation.statements import (
     newline_of,
     parameters_of,
     statements,
+    trailing_comment,
 )
 from securecoderl_edge.languages.python_source import parse
 
@@ -131,6 +132,8 @@ class _Splicer:
         """
         old = [line.strip() for line in self._lines if line.strip()]
         new = {line.strip() for line in self._theirs}
+        if any(ast.unparse(each.node) == "..." for each in theirs):
+            raise NoEdit("the answer leaves out code ('...')")
         if len(old) >= _SHORT and 2 * sum(line in new for line in old) < len(old):
             raise NoEdit("the answer has less than half of the file, and changes code outside of functions")
         mine, others = (
@@ -280,6 +283,9 @@ class _Splicer:
             return
         if old.is_shared:
             raise NoEdit(f"{old.key.strip('=')} shares its line with another statement")
+        comment = trailing_comment(self._lines[old.end - 1], old.node.end_col_offset or 0)
+        if comment and "#" not in text[-1] and old.key.startswith("="):
+            text[-1] += f"  {comment}"
         self._changes.put(start, old.end, text)
 
     def _differs(self, unit: Statement, new: list[str], old: list[str]) -> bool:

@@ -85,7 +85,7 @@ def _key(node: ast.stmt, number: int) -> str:
     return ""
 
 
-def is_stub(node: ast.stmt) -> bool:
+def is_stub(node: ast.AST) -> bool:
     """Whether a definition has no code: a model left out what it did not change."""
     return isinstance(node, DEFINITIONS) and all(
         isinstance(each, ast.Pass) or (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
@@ -183,6 +183,12 @@ def header_of(node: ast.stmt) -> str:
     return " ".join(str([ast.dump(each) for each in part]) for part in parts)
 
 
+def trailing_comment(line: str, column: int) -> str:
+    """The comment behind a column, which `ast` counts in bytes; empty if something else is there."""
+    rest = line.encode("utf-8", "surrogatepass")[column:].decode("utf-8", "surrogatepass").strip()
+    return rest if rest.startswith("#") else ""
+
+
 def nested_in(body: Sequence[Statement], depth: int) -> set[str]:
     """The definitions within the statements of a module, without the methods of its classes; at depth 1, of a class."""
     own = {id(each.node) for each in body}
@@ -194,10 +200,18 @@ def nested_in(body: Sequence[Statement], depth: int) -> set[str]:
 
 
 def elision(answer: str, original: str) -> str:
-    """The first comment of an answer that stands for code that it leaves out; empty if there is none.
+    """What stands in an answer for code that it leaves out: dots or a comment; empty if nothing does.
 
-    It has a line of its own, and dots or clear words; or less clear ones, and no code behind it in its block.
+    Such a comment has a line of its own, and dots or clear words; or less clear ones at the end of its block.
     """
+    tree = parse(answer)
+    for node in ast.walk(tree) if tree and "..." not in original else []:
+        body = getattr(node, "body", None)
+        # Between definitions dots are harmless: those that an answer lacks stay.
+        is_part = isinstance(body, list) and len(body) > 1 and not isinstance(node, (ast.Module, ast.ClassDef))
+        is_part = is_part and not is_stub(node)
+        if is_part and any(isinstance(each, ast.Expr) and ast.unparse(each) == "..." for each in body or []):
+            return "..."
     lines = answer.split("\n")
     for number, line in enumerate(lines):
         comment = line.strip()
