@@ -1,4 +1,7 @@
-"""Changes of the lines of a file, collected and then made: all other lines stay byte for byte."""
+"""Changes of the lines of a file, collected and then made: all other lines stay byte for byte.
+
+Line ranges of `ast` suffice for this, so no library that keeps the whole syntax (libcst) is needed.
+"""
 
 from __future__ import annotations
 

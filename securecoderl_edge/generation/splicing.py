@@ -5,8 +5,6 @@ assignment or main guard whose syntax tree differs replaces that of the file; ne
 precedes them in the answer, with the imports that they need. Examples behind the code are left out. Only an answer that
 has another version of code outside of definitions changes that code. `losses` then compares the file before and after:
 nothing is deleted that the instruction does not remove by name, and what is unclear is no edit.
-
-Line ranges of `ast` suffice for this, so no library that keeps the whole syntax (libcst) is needed.
 """
 
 from __future__ import annotations
@@ -192,7 +190,8 @@ class _Splicer:
         """Whether the answer has another version of a statement that defines nothing; what is new is an example."""
         old, new = ({ast.unparse(each.node) for each in units if is_loose(each)} for units in (body, theirs))
         if not any(unit.is_definition for unit in body):
-            return bool(new - old) or (bool(old - new) and asks_to_remove("", self._instruction))
+            names = {each.key for each in theirs} - {each.key for each in body}
+            return bool(new - old or (new and names)) or (bool(old - new) and asks_to_remove("", self._instruction))
         pairs = ((one, other) for one in old - new for other in new - old)
         return any(SequenceMatcher(None, *pair).ratio() > _SIMILAR for pair in pairs)
 

@@ -267,6 +267,13 @@ def test_a_statement_of_a_script_is_removed_if_that_is_asked_for() -> None:
     assert why_not(answer, "Be quiet", file) == "the answer changes nothing"
 
 
+def test_the_variables_of_a_script_may_be_read_in_another_way() -> None:
+    file = "a = int(input())\nb = int(input())\nprint(a + b)\n"
+    answer = "a, b = map(int, input().split())\nprint(a + b)\n"
+    assert edited(answer, file=file) == answer
+    assert edited("port = 2\n", file="host = 'a'\nport = 1\n") == "host = 'a'\nport = 2\n"
+
+
 def test_code_outside_of_functions_changes_only_with_all_functions() -> None:
     file = f"{SCRIPT}\n\ndef f():\n    return 1\n"
     answer = SCRIPT.replace("print(line)", "print(line.upper())")
