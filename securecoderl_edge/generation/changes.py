@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
+from securecoderl_edge.generation.losses import NoEdit
 from securecoderl_edge.generation.statements import Statement, lines_in_strings, lines_of, newline_of
 
 _TAB = 4  # spaces
@@ -57,7 +59,11 @@ class Changes:
         return lines
 
     def made(self) -> str:
-        """The text with all changes."""
+        """The text with all changes.
+
+        Raises:
+            NoEdit: two of them are about the same lines.
+        """
         lines = list(self.lines)
         ends_open = bool(lines) and not lines[-1].endswith(("\n", "\r"))
         if ends_open:
@@ -65,6 +71,8 @@ class Changes:
         # From the bottom, so that earlier lines keep their numbers; of the same line the later change first.
         changes = self._changes[::-1]
         changes.sort(key=lambda change: change[:2], reverse=True)
+        if any(before[1] > after[0] for after, before in pairwise(changes)):
+            raise NoEdit("the answer has two versions of the same code")
         for start, end, new in changes:
             near = lines[start] if start < end else lines[start - 1] if start else ""
             newline = newline_of(near) if near else self._newline

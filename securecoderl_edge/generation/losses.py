@@ -87,7 +87,7 @@ def bound(body: Sequence[ast.AST], prefix: str = "") -> Iterator[str]:
 
 
 def _globals(text: str) -> tuple[dict[str, str], set[str]]:
-    """The global names that a text uses, each with a user; and those that it binds in any way."""
+    """The global names that a text uses, each with a user; and those that it binds outside of functions in any way."""
     used: dict[str, str] = {}
     bound_there: set[str] = set()
     with warnings.catch_warnings():
@@ -103,7 +103,7 @@ def _globals(text: str) -> tuple[dict[str, str], set[str]]:
             if is_module or symbol.is_global():
                 if symbol.is_referenced():
                     used.setdefault(symbol.get_name(), "the file" if is_module else table.get_name())
-                if symbol.is_assigned() or symbol.is_imported():
+                if is_module and (symbol.is_assigned() or symbol.is_imported()):
                     bound_there.add(symbol.get_name())
         tables += table.get_children()
     tree = parse(text)
