@@ -80,7 +80,7 @@ def _to_change(text: str, instruction: str) -> list[str]:
     known = defined_in(text)
     named = [each for each in known if is_named(each.rpartition(".")[2], instruction)]
     as_code = [each for each in named if re.search(rf"`{each}\b|\b{each.rpartition('.')[2]}(?:\(|`)", instruction)]
-    chosen = [each for each in as_code or named if not is_removed(each, instruction, known)]
+    chosen = [each for each in as_code or named if not is_removed(each, instruction)]
     return [f"`{each}`" for each in chosen if not any(other.startswith(f"{each}.") for other in chosen)]
 
 

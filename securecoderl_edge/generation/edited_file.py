@@ -52,7 +52,9 @@ class EditedFile:
         return "".join(line if line.endswith(("\n", "\r")) else line + _NO_NEWLINE for line in lines)
 
     def write(self, edited: str) -> Path:
-        """Replace the file, atomically and with its mode; of a link, the file that it leads to, which is returned.
+        """Replace the file, atomically and with its mode; of a symbolic link, the file it leads to, which is returned.
+
+        Other hard links keep the text as it was.
 
         Raises:
             SceError: it has changed since it was read, or cannot be written.
@@ -88,7 +90,7 @@ def read_edited_file(path: Path) -> EditedFile:
         text = data.decode(encoding)
     except OSError as error:
         raise UsageError(f"--edit {path}: {error.strerror}") from None
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, LookupError):  # the last of a codec that is not of text, such as rot13
         raise UsageError(f"--edit {path}: not a text file, or not in the encoding that it declares") from None
     if "\0" in text:
         raise UsageError(f"--edit {path}: a binary file")

@@ -18,7 +18,8 @@ from securecoderl_edge.generation.answers import Answer, Candidate, check, ranke
 from securecoderl_edge.generation.edit_prompt import beginning, outline, question
 from securecoderl_edge.generation.edited_file import EditedFile
 from securecoderl_edge.generation.instruction import is_named
-from securecoderl_edge.generation.splicing import NoEdit, splice
+from securecoderl_edge.generation.losses import NoEdit
+from securecoderl_edge.generation.splicing import splice
 from securecoderl_edge.generation.statements import defined_in, statements
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.python_source import parse
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _NEW_TOKENS = 256
 # Errors of what the sandbox does not have; not of a function that the edit is to add.
 _UNAVAILABLE = re.compile(
-    r"^(?:ModuleNotFoundError|ImportError|PermissionError): (?!.* from 'solution').*", re.MULTILINE
+    r"^(?:ModuleNotFoundError|ImportError|PermissionError): (?!.* \(solution\.py\)).*", re.MULTILINE
 )
 
 

@@ -69,6 +69,8 @@ def read_test_file(path: Path, edited: Path) -> TestFile:
     if not found:
         raise SceError(f"{path}: no tests; expected functions test_* or classes Test*")
     for name, (function, given) in found.items():
+        if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _inside(function)):
+            raise UsageError(f"{path}: {name} yields, and such tests are not supported")
         if isinstance(function, ast.AsyncFunctionDef):
             raise UsageError(f"{path}: {name} is async, which needs a plugin that the sandbox does not have")
         if missing := [each for each in _parameters(function) if each not in given]:
@@ -88,7 +90,9 @@ def _imported(tree: ast.Module, path: Path, edited: Path) -> tuple[str, ...]:
     Raises:
         UsageError: another one is not in the sandbox.
     """
-    own = set(names_of_module(edited))
+    # Through a symbolic link, the tests may import the target by its name.
+    own = {*names_of_module(edited), *names_of_module(edited.resolve())}
+    optional = {id(node) for node in _optional(tree)}
     found: dict[str, None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -98,16 +102,40 @@ def _imported(tree: ast.Module, path: Path, edited: Path) -> tuple[str, ...]:
             names = [name for name in names if name in own] or [str(node.module)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
+            "import_module",
+            "__import__",
+        ):
+            names = [each.value for each in node.args[:1] if isinstance(each, ast.Constant) and each.value in own]
         else:
             continue
         for name in names:
             if name in own:
                 found[name] = None
-            elif name.partition(".")[0] not in (*sys.stdlib_module_names, "pytest"):
+            elif id(node) not in optional and name.partition(".")[0] not in (*sys.stdlib_module_names, "pytest"):
                 raise UsageError(
                     f"{path}: imports {name}, and the sandbox has only {edited.name} and the standard library"
                 )
     return tuple(found)
+
+
+def _optional(tree: ast.Module) -> Iterator[ast.AST]:
+    """What stands in a ``try`` that goes on without a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try):
+            caught = " ".join(ast.unparse(each.type) if each.type else "Exception" for each in node.handlers)
+            if re.search(r"\b(?:ImportError|ModuleNotFoundError|Exception)\b", caught):
+                yield from (inner for each in node.body for inner in ast.walk(each))
+
+
+def _inside(function: _Function) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions in it."""
+    rest: list[ast.AST] = [*function.body]
+    while rest:
+        node = rest.pop()
+        yield node
+        if not isinstance(node, (*_Function.__args__, ast.Lambda)):
+            rest += ast.iter_child_nodes(node)
 
 
 def _refuse_plugins(tree: ast.Module, path: Path) -> None:
@@ -115,6 +143,10 @@ def _refuse_plugins(tree: ast.Module, path: Path) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name in _AROUND:
             raise UsageError(f"{path}: {node.name} is not supported")
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.ClassDef) and each.name.startswith("Test"):
+                    raise UsageError(f"{path}: {each.name} is a class within {node.name}, which is not supported")
         if isinstance(node, ast.Import) and any(each.name == "pytest" and each.asname for each in node.names):
             raise UsageError(f"{path}: import pytest by its own name")
         if isinstance(node, ast.ImportFrom) and node.module == "pytest":
@@ -152,15 +184,18 @@ def _lineage(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[ast.C
 
 def _parameters(function: _Function) -> list[str]:
     needed = [*function.args.posonlyargs, *function.args.args]
-    return [each.arg for each in needed[: len(needed) - len(function.args.defaults)]]
+    required = needed[: len(needed) - len(function.args.defaults)]
+    by_name = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return [each.arg for each in (*required, *(named for named, default in by_name if default is None))]
 
 
 def _given(node: _Function | ast.ClassDef) -> set[str]:
     """The parameters that ``parametrize`` gives."""
     names: set[str] = set()
     for call in node.decorator_list:
-        if isinstance(call, ast.Call) and call.args and ast.unparse(call.func).endswith("mark.parametrize"):
-            first = call.args[0]
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("mark.parametrize"):
+            named = [each.value for each in call.keywords if each.arg == "argnames"]
+            first = [*call.args[:1], *named, ast.Constant("")][0]
             words = first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
             texts = [word.value for word in words if isinstance(word, ast.Constant) and isinstance(word.value, str)]
             names |= {name.strip() for text in texts for name in text.split(",")}

@@ -170,7 +170,7 @@ def test_a_short_file_is_asked_for_whole_and_a_long_one_in_parts() -> None:
     ("Let double() use other.", "the changed `double`, as a whole"),
     ("A.f and double must raise.", "the changed `double` and `A.f`, as a whole"),
     ("Let A have a method g.", "the changed `A`, as a whole"),
-    ("Remove other.", "the whole changed file"),
+    ("Remove `other`.", "the whole changed file"),
     ("Speed it up.", "the whole changed file"),
 ])  # fmt: skip
 def test_functions_that_the_instruction_names_are_asked_for_by_name(instruction: str, wanted: str) -> None:
@@ -187,7 +187,7 @@ def test_functions_that_the_instruction_names_are_asked_for_by_name(instruction:
     ("Let double and other be 3.", ""),
     ("Add a function like double().", ""),
     ("Let A have more.", ""),
-    ("Remove other.", ""),
+    ("Remove `other`.", ""),
 ])  # fmt: skip
 def test_an_answer_begins_with_the_only_function_that_is_to_change(instruction: str, begun: str) -> None:
     methods = (
@@ -230,12 +230,10 @@ def test_an_answer_that_the_encoding_lacks_is_no_edit(scorer: Scorer, tmp_path: 
     assert isinstance(answer.best, Edit)
 
 
-def test_an_encoding_that_is_declared_no_more_is_no_edit(scorer: Scorer, tmp_path: Path) -> None:
+def test_an_encoding_that_is_declared_no_more_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"# coding: latin-1\nprint('\xe4')\n")
-    task = edit_task(scorer, read_edited_file(tmp_path / "a.py"), "Print in capitals.", Problem("edit", ""))
-    runtime = FakeRuntime(texts("```\nprint('\u00c4')\n```"))
-    answer = edit_and_repair(Answerer(runtime, scorer, 1, Sampling(), CHAT), task, 0)
-    assert answer.verdict() == "failed: the answer does not keep to the file's encoding (iso-8859-1)"
+    with pytest.raises(UnicodeError, match="the file is not in iso-8859-1 any more"):
+        read_edited_file(tmp_path / "a.py").encode("print('\u00c4')\n")
 
 
 def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
@@ -275,6 +273,8 @@ def test_a_diff_can_be_applied(tmp_path: Path) -> None:
     ("a.txt", b"text", "only Python files are edited, and its name ends in .txt"),
     ("a.py", b"x = '\0'", "a binary file"),
     ("a.py", b"\xff\xfe", "not a text file, or not in the encoding that it declares"),
+    ("a.py", b"# coding: rot13\n", "not a text file, or not in the encoding that it declares"),
+    ("a.py", b"# coding: zip\n", "not a text file, or not in the encoding that it declares"),
     ("a.py", b"# coding: nothing\n", "not a text file, or not in the encoding that it declares"),
 ])  # fmt: skip
 def test_what_is_no_python_file_is_refused(tmp_path: Path, name: str, content: bytes | None, reason: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.generation.splicing import NoEdit, splice
+from securecoderl_edge.generation.losses import NoEdit
+from securecoderl_edge.generation.splicing import splice
 from securecoderl_edge.generation.statements import lines_of
 
 FILE = '''#!/usr/bin/env python
@@ -72,6 +73,7 @@ def changed(old: str, new: str, file: str = FILE) -> str:
     return file.replace(old, new)
 
 
+THREE = "def f():\n    return 1\n\n\ndef g():\n    return 2\n\n\ndef h():\n    return 3\n"
 OLD = "    # sum\n    return sum(prices)   # odd   spacing\n"
 
 
@@ -90,8 +92,11 @@ def test_a_decorator_that_an_answer_forgets_stays_and_one_that_it_has_replaces_i
 
 
 def test_async_belongs_to_a_definition() -> None:
-    assert "\ndef last():\n    return 2\n" in edited("def last():\n    return 2\n")
-    assert "async def total(prices):" in edited("async def total(prices):\n    return sum(prices)\n")
+    answer = "async def total(prices):\n    return sum(prices)\n"
+    assert why_not("def last():\n    return 2\n").startswith("the answer changes whether last is async")
+    assert why_not(answer).startswith("the answer changes whether total is async")
+    assert "\ndef last():\n    return 2\n" in edited("def last():\n    return 2\n", "Let last be no coroutine.")
+    assert "async def total(prices):" in edited(answer, "Make total async.")
 
 
 @pytest.mark.parametrize("answer", [
@@ -171,7 +176,7 @@ def test_a_shortened_function_is_not_taken_for_an_empty_one() -> None:
     assert OLD in result
     assert "async def last():\n    return 2\n" in result
     assert why_not("def total(prices):\n    # ... existing code ...\n    return 3\n") == (
-        "the answer leaves out code ('# ...')"
+        "the answer leaves out code ('# ... existing code ...')"
     )
 
 
@@ -182,25 +187,40 @@ def test_nothing_is_deleted_that_the_instruction_does_not_remove_by_name() -> No
     assert "async def last(): return 1\n" in edited(everything_else)
     assert "async def last(): return 1\n" in edited(everything_else, "Let total use max, remove the call of last.")
     assert "last" not in edited(everything_else, "Remove the unused function `last` and let total use max.")
-    assert "def total" not in edited("def grand(prices):\n    return sum(prices)\n", "Rename total to grand.")
-
-
-@pytest.mark.parametrize(("instruction", "is_removed"), [
-    ("Remove g.", True), ("remove the unused function `g`", True), ("Delete g() from the file", True),
-    ("Remove f and g.", True), ("Remove f, and the old helper g", True), ("Drop `f()` and `g()`.", True),
-    ("Remove the call of g.", False), ("Remove g from the output.", False), ("Remove the check and g it", False),
-    ("Remove g's comment", False), ("Remove the g_old", False), ("Let f use g.", False), ("Remove all but g", False),
-])  # fmt: skip
-def test_an_instruction_removes_what_its_verb_names(instruction: str, is_removed: bool) -> None:
-    file = "def f():\n    return 1\n\n\ndef g():\n    return 2\n\n\ndef h():\n    return 3\n"
-    result = edited("def h():\n    return 4\n", instruction, file)
-    assert ("def g" not in result) is is_removed
-
-
-def test_a_class_with_other_bases_needs_all_of_its_methods() -> None:
-    assert why_not("class Cart(list):\n    def add(self, item):\n        pass\n").startswith(
-        "the answer changes the header of Cart, but lacks __init__"
+    renamed = "def grand(prices):\n    return sum(prices)\n\nif __name__ == '__main__':\n    print(grand([1]))\n"
+    assert "total" not in edited(renamed, "Rename total to grand, in the main guard too.").replace("# about total", "")
+    assert why_not("def grand(prices):\n    return sum(prices)\n", "Rename total to grand.") == (
+        "the answer has no total, which the file still uses"
     )
+
+
+@pytest.mark.parametrize("instruction", [
+    "Remove `g`.", "remove the unused function `g`", "Delete g() from the file", "Remove `f` and `g`.",
+    "Remove f(), and the old function g", "Drop `f()` and `g()`.", "Let h be 4, and remove the function g.",
+    "Let h be 4. Then delete `g`", "Remove the function g, which is not used", "Remove\nthe function g",
+])  # fmt: skip
+def test_an_instruction_removes_what_it_names_as_code_or_by_its_kind(instruction: str) -> None:
+    result = edited("def h():\n    return 4\n", instruction, THREE)
+    assert "def g" not in result
+
+
+@pytest.mark.parametrize("instruction", [
+    "Remove g.", "Remove the call of g.", "Remove g from the output.", "Remove the check and g it", "Let f use g.",
+    "Remove g's comment", "Remove the g_old", "Remove all but g", "Do not remove g.", "Do not remove `g`.",
+    "Let h be 4, but never delete the function g", "Let h be 4 without dropping. Don't delete g()", "Remove `G`",
+    "Remove `g` calls", "Remove g() call", "Let h() delete the function g", "h must be 4 and drop `g`",
+    "Delete the functions of g", "Keep `f`, do not drop `g`", "Instead of h being 3, never remove `g`",
+    "Remove the class of g", "Remove the method h.g",
+])  # fmt: skip
+def test_an_instruction_that_is_not_clear_removes_nothing(instruction: str) -> None:
+    result = edited("def h():\n    return 4\n", instruction, THREE)
+    assert "def g" in result
+
+
+def test_a_class_gets_another_header_and_keeps_its_members() -> None:
+    answer = "class Cart(\n    list,\n):\n    def add(self, item):\n        self.items += [item]\n"
+    wanted = changed("class Cart:\n", "class Cart(\n    list,\n):\n")
+    assert edited(answer, "Let Cart inherit from list.") == changed("items.append(item)", "items += [item]", wanted)
 
 
 @pytest.mark.parametrize(("answer", "reason"), [
@@ -235,14 +255,30 @@ def test_a_script_is_replaced_by_the_whole_answer_only() -> None:
     assert edited(answer, file=SCRIPT) == answer
     assert edited(answer, file=SCRIPT.rstrip("\n")) == answer.rstrip("\n")
     assert why_not("print(line.upper())\n", file=SCRIPT).startswith("the answer has less than half of the file")
-    assert why_not(answer.replace("import sys\n", ""), file=SCRIPT) == "the answer leaves out the import of sys"
+    assert why_not(answer.replace("import sys\n", ""), file=SCRIPT) == (
+        "the answer has no sys, which the file still uses"
+    )
+
+
+def test_a_statement_of_a_script_is_removed_if_that_is_asked_for() -> None:
+    file = "x = 1\nprint('debug')\nprint(x)\nprint(2)\n"
+    answer = file.replace("print('debug')\n", "")
+    assert edited(answer, "Remove the debug print", file) == answer
+    assert why_not(answer, "Be quiet", file) == "the answer changes nothing"
+
+
+def test_the_variables_of_a_script_may_be_read_in_another_way() -> None:
+    file = "a = int(input())\nb = int(input())\nprint(a + b)\n"
+    answer = "a, b = map(int, input().split())\nprint(a + b)\n"
+    assert edited(answer, file=file) == answer
+    assert edited("port = 2\n", file="host = 'a'\nport = 1\n") == "host = 'a'\nport = 2\n"
 
 
 def test_code_outside_of_functions_changes_only_with_all_functions() -> None:
     file = f"{SCRIPT}\n\ndef f():\n    return 1\n"
     answer = SCRIPT.replace("print(line)", "print(line.upper())")
     assert why_not(answer, file=file) == "the answer would delete f, which the instruction does not remove"
-    assert edited(answer, "Print in capitals, and remove f.", file) == answer
+    assert edited(answer, "Print in capitals, and remove the function f.", file) == answer
 
 
 def test_a_file_that_does_not_parse_is_mended_by_the_whole_of_it() -> None:
@@ -250,7 +286,7 @@ def test_a_file_that_does_not_parse_is_mended_by_the_whole_of_it() -> None:
     whole = broken.replace("(:", "():")
     assert edited(whole, file=broken) == whole
     assert why_not("def f():\n    return 1\n", file=broken) == (
-        "the answer would delete g, which the instruction does not remove"
+        "the answer would delete g, re, which the instruction does not remove"
     )
 
 
@@ -272,7 +308,7 @@ def test_a_definition_within_another_statement_is_not_added_twice() -> None:
 def test_a_main_guard_is_replaced_only_if_it_is_asked_for() -> None:
     answer = 'def total(prices):\n    return 2\n\nif __name__ == "__main__":\n    print("example")\n'
     assert "print(total([1]))" in edited(answer)
-    assert 'print("example")' in edited(answer, "Let total be 2, and main an example.")
+    assert 'print("example")' in edited(answer, "Let total be 2, and the main guard an example.")
 
 
 # Properties: files of random pieces, with any line ends, indentation and comments.
@@ -309,7 +345,8 @@ def test_all_outside_of_the_replaced_definition_stays_byte_for_byte(
         return text.removesuffix(newline) if ends_open else text
 
     answer = f"@mark\ndef {name}(a):\n    return 'new'\n"
-    assert splice(joined(""), answer, "Change it.") == joined(answer)
+    is_tabbed = ":\n\t" in pieces[0][1]
+    assert splice(joined(""), answer, "Change it.") == joined(answer.replace("    ", "\t") if is_tabbed else answer)
 
 
 @given(st.text(alphabet="ab\n\r\x0b\x0c\x1c\x85\u2028 #"))

@@ -40,6 +40,9 @@ def test_functions_methods_and_testcases_are_tests(tmp_path: Path) -> None:
     ("import shop.money as m", ("shop.money",)),
     ("from shop import money", ("shop.money",)),
     ("from shop.money import total", ("shop.money",)),
+    ("import importlib\nm = importlib.import_module('shop.money')", ("shop.money",)),
+    ("import money\ntry:\n    import numpy\nexcept ImportError:\n    numpy = None", ("money",)),
+    ("import money\ndef f():\n    yield 1", ("money",)),
     ("import money, shop.money", ("money", "shop.money")),
 ])  # fmt: skip
 def test_the_module_is_imported_by_any_of_its_names(tmp_path: Path, line: str, modules: tuple[str, ...]) -> None:
@@ -66,6 +69,11 @@ def test_a_package_is_named_by_its_folder(tmp_path: Path) -> None:
     ("import money\nfrom pytest import mark\n@mark.skip\ndef test_a(): pass\n", "pytest.mark.skip is not supported; "),
     ("import money\nimport pytest as p\n", "import pytest by its own name"),
     ("import money\nasync def test_a(): pass\n", "test_a is async, which needs a plugin that the sandbox does not "),
+    ("import money\ndef test_a(*, tmp_path, x=1): pass\n", "fixtures are not supported, and test_a needs tmp_path"),
+    ("import money\ndef test_a():\n    if 1:\n        yield 1\n", "test_a yields, and such tests are not supported"),
+    ("import money\nclass TestA:\n class TestB:\n  def test_a(self): pass\n", "TestB is a class within TestA, which "),
+    ("import money\ntry:\n    import numpy\nexcept ValueError:\n    pass\n", "imports numpy, and the sandbox has "),
+    ("import importlib\nm = importlib.import_module('other')\ndef test_a(): pass\n", "does not import money, so "),
     ("import money\ndef setup_module(): pass\n", "setup_module is not supported"),
 ])  # fmt: skip
 def test_what_the_sandbox_does_not_have_is_named(tmp_path: Path, source: str, reason: str) -> None:
@@ -77,6 +85,13 @@ def test_parameters_that_parametrize_gives_are_no_fixtures(tmp_path: Path) -> No
     source += "def test_a(a, b, c, d=1): pass\n"
     source += "@pytest.mark.parametrize('e', [])\nclass TestB:\n    def test_f(self, e): pass\n"
     assert read(tmp_path, source)[1] == ("test_a", "TestB.test_f")
+
+
+def test_a_link_may_be_imported_by_the_name_of_its_target(tmp_path: Path) -> None:
+    (tmp_path / "geo.py").touch()
+    (tmp_path / "link.py").symlink_to("geo.py")
+    for name in ("geo", "link"):
+        assert read(tmp_path, f"import {name}\ndef test_a(): pass\n", "link.py")[0] == (name,)
 
 
 def test_a_file_that_is_no_text_or_missing_is_refused(tmp_path: Path) -> None:

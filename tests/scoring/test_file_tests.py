@@ -78,6 +78,24 @@ def test_each_test_has_its_verdict_and_the_message_of_its_assertion(scorer: Scor
     assert "AssertionError: on purpose" in why
 
 
+def test_further_forms_of_pytest_work(scorer: Scorer, tmp_path: Path) -> None:
+    tests = (
+        "import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nimport importlib\nimport pytest\n"
+        "money = importlib.import_module('money')\n"
+        "try:\n    import numpy\nexcept ImportError:\n    numpy = None\n\n\n"
+        "def test_name():\n    assert money.__name__ == 'money' and numpy is None and __name__ == 'test_money'\n\n\n"
+        "def test_call():\n    caught = pytest.raises(ValueError, money.Cart().add, price=-1)\n"
+        "    assert caught.match('negative')\n\n\n"
+        "def test_call_wrong():\n    pytest.raises(ValueError, money.Cart().add, 1)\n\n\n"
+        "@pytest.mark.parametrize(('a',), [(2,), pytest.param(3, marks=[])])\n"
+        "def test_unpacked(a):\n    assert a in (2, 3)\n\n\n"
+        "@pytest.mark.parametrize(argnames='a', argvalues=[(2,)])\n"
+        "def test_packed(a):\n    assert a == (2,)\n"
+    )
+    verdicts, why = verdicts_of(scorer, tmp_path, tests)
+    assert list(verdicts.values()) == ["pass", "pass", "wrong", "pass", "pass"], why
+
+
 def test_testcases_run_with_their_setup(scorer: Scorer, tmp_path: Path) -> None:
     tests = (
         "import unittest\nimport money\n\n\nclass Money(unittest.TestCase):\n"
@@ -99,6 +117,7 @@ def test_testcases_run_with_their_setup(scorer: Scorer, tmp_path: Path) -> None:
     ("{'a': 0.3}", "{'a': 0.1 + 0.2}", True), ("'a'", "'a'", True), ("None", "1", False), ("1", "None", False),
     ("105", "100, abs=5", True), ("106", "100, abs=5", False), ("101", "100, rel=0.02", True), ("2", "0", False),
     ("float('nan')", "1", False), ("float('inf')", "float('inf')", True),
+    ("5", "float('inf')", False), ("-float('inf')", "float('inf')", False), ("float('nan')", "float('nan')", False),
 ])  # fmt: skip
 def test_approx_is_that_of_pytest(scorer: Scorer, tmp_path: Path, left: str, right: str, holds: bool) -> None:
     test = f"import money\nfrom pytest import approx\n\n\ndef test_it():\n    assert {left} == approx({right})\n"

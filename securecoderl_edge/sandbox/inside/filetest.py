@@ -10,6 +10,7 @@ This file is executed in an interpreter without the package, so it imports the s
 from __future__ import annotations
 
 import linecache
+import math
 import re
 import sys
 import traceback
@@ -21,8 +22,8 @@ _MOST_FRAMES = 4
 
 
 class _Raises:
-    def __init__(self, kinds: Any, match: str | None = None) -> None:
-        self._kinds, self._match = kinds, match
+    def __init__(self, expected_exception: Any, match: Any = None) -> None:
+        self._kinds, self._match = expected_exception, match
         self.value: BaseException | None = None
 
     def __enter__(self) -> _Raises:
@@ -38,6 +39,18 @@ class _Raises:
             raise AssertionError(f"{str(error)!r} does not match {self._match!r}")
         return True
 
+    def match(self, pattern: Any) -> bool:
+        assert re.search(pattern, str(self.value)), f"{str(self.value)!r} does not match {pattern!r}"
+        return True
+
+
+def _raises(expected_exception: Any, *call: Any, match: Any = None, **named: Any) -> _Raises:
+    raises = _Raises(expected_exception, match)
+    if call:
+        with raises:
+            call[0](*call[1:], **named)
+    return raises
+
 
 class _Approx:
     def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None) -> None:
@@ -52,6 +65,8 @@ class _Approx:
             return is_alike and all(one == self._of(other) for one, other in zip(got, wanted, strict=True))
         try:
             relative = abs(float(wanted)) * (rel if rel is not None else 0.0 if least is not None else 1e-6)
+            if not math.isfinite(float(wanted)):
+                return bool(got == wanted)
             distance = abs(float(got) - float(wanted))
             return bool(got == wanted or distance <= max(relative, 1e-12 if least is None else least))
         except (TypeError, ValueError):
@@ -68,11 +83,13 @@ class _Parameters(tuple):  # type: ignore[type-arg]
     """The values of ``pytest.param``."""
 
 
-def _parametrize(names: Any, values: Any, ids: Any = None) -> Callable[[Any], Any]:
-    words = [each.strip() for each in names.split(",")] if isinstance(names, str) else list(names)
+def _parametrize(argnames: Any, argvalues: Any, ids: Any = None) -> Callable[[Any], Any]:
+    is_text = isinstance(argnames, str)
+    words = [each.strip() for each in argnames.split(",") if each.strip()] if is_text else list(argnames)
 
     def decorate(function: Any) -> Any:
-        rows = [row if len(words) > 1 or isinstance(row, _Parameters) else (row,) for row in values]
+        is_single = is_text and len(words) == 1
+        rows = [(row,) if is_single and not isinstance(row, _Parameters) else row for row in argvalues]
         inner = function.__dict__.get("cases_of_test", [{}])
         function.cases_of_test = [{**dict(zip(words, row, strict=True)), **each} for row in rows for each in inner]
         return function
@@ -87,8 +104,8 @@ def _fail(reason: str = "") -> None:
 def _pytest() -> ModuleType:
     module = ModuleType("pytest")
     mark = SimpleNamespace(parametrize=_parametrize)
-    module.__dict__.update(raises=_Raises, approx=_Approx, mark=mark, fail=_fail)
-    module.__dict__["param"] = lambda *values, id=None: _Parameters(values)
+    module.__dict__.update(raises=_raises, approx=_Approx, mark=mark, fail=_fail)
+    module.__dict__["param"] = lambda *values, id=None, marks=(): _Parameters(values)
     return module
 
 
@@ -115,8 +132,10 @@ def run(module: ModuleType, names: Sequence[str], file: str, source: str, test: 
         AssertionError: an assertion does not hold. SystemExit: it fails otherwise.
     """
     _lend(module, names)
+    own_name, module.__name__ = module.__name__, names[0]
     sys.modules["pytest"] = _pytest()
     tests = sys.modules[file.removesuffix(".py")] = ModuleType(file.removesuffix(".py"))
+    tests.__file__ = f"/tests/{file}"  # many test files put its folder on the path
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     case: dict[str, Any] = {}
     failure: BaseException | None = None
@@ -139,6 +158,8 @@ def run(module: ModuleType, names: Sequence[str], file: str, source: str, test: 
     except Exception as error:
         _report(error, file, case)
         failure = AssertionError() if isinstance(error, AssertionError) else SystemExit(1)
+    finally:
+        module.__name__ = own_name  # as it is known to the process
     if failure is not None:
         raise failure
 
