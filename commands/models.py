@@ -138,7 +138,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "license": row["license"],
             "memory": f"{row['memory_bytes'] / 1e9:.2f} GB",
             "fits": "yes" if row["fits"] else "no",
-            "measured": "not measured" if speed is None else f"{speed:.0f} tokens/s, pass@1 {100 * rate:.0f} %",
+            "measured": ", ".join(
+                text.format(value)
+                for text, value in (("{:.0f} tokens/s", speed), ("pass@1 {:.0f} %", rate and 100 * rate))
+                if value is not None
+            )
+            or "not measured",
             "file": row["path"] or "",
             "here": "yes" if row["path"] else "no",
         }
