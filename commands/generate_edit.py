@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, warn_of_level
-from securecoderl_edge.commands.generate_output import activity, style_of
+from securecoderl_edge.commands.generate_output import activity, show_faults, style_of
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.edited_file import EditedFile, read_edited_file
 from securecoderl_edge.generation.examples import Examples
@@ -100,8 +100,7 @@ def _show(answer: Answer, scorer: Scorer, file: EditedFile) -> None:
 
     best = answer.best
     if best.score.program and not best.is_accepted:
-        for line in about_failure(scorer, answer.problem, best.score):
-            say(f"  {escape_controls(line)}")
+        show_faults(about_failure(scorer, answer.problem, best.score))
     if best.score.program and best.score.parses:
         _print_diff(file.diff(best.score.program))
 

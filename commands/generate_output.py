@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import data, say, talk
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from securecoderl_edge.generation.answers import Answer, Candidate
     from securecoderl_edge.scoring.scorer import Scorer
-
-_SPINNER = "dots"
 
 
 class Activity(Watcher):
@@ -34,7 +32,7 @@ class Activity(Watcher):
         from rich.spinner import Spinner
 
         self._n, self._has_text = n, has_text
-        self._spinner = Spinner(_SPINNER)
+        self._spinner = Spinner("dots")
         self._stage = ""
         self._written: list[str] = []
         self._pieces, self._first = 0, 0.0
@@ -59,8 +57,7 @@ class Activity(Watcher):
 
     def repair(self, faults: list[str]) -> None:
         """Show the faults, and begin a round."""
-        for line in faults:
-            say(f"  {escape_controls(line)}")
+        show_faults(faults)
         self._written, self._pieces, self._first, self._checked, self._passed = [], 0, 0.0, 0, 0
 
     def compare(self, programs: int) -> None:
@@ -89,8 +86,7 @@ class _Plain(Watcher):
 
     def repair(self, faults: list[str]) -> None:
         """Show the faults."""
-        for line in faults:
-            say(f"  {escape_controls(line)}")
+        show_faults(faults)
 
 
 @contextlib.contextmanager
@@ -107,6 +103,12 @@ def activity(n: int, stage: str) -> Iterator[Watcher]:
         yield shown
 
 
+def show_faults(lines: Iterable[str]) -> None:
+    """Show on stderr why a program fails; the lines may have its output."""
+    for line in lines:
+        say(f"  {escape_controls(line)}")
+
+
 def style_of(answer: Answer) -> str:
     """The color of its verdict."""
     if not answer.accepted:
@@ -119,8 +121,7 @@ def show_answer(answer: Answer, scorer: Scorer, *, is_raw: bool) -> None:
     from securecoderl_edge.scoring.explain import about_failure
 
     best = answer.best
-    for line in [] if best.is_accepted else about_failure(scorer, answer.problem, best.score):
-        say(f"  {escape_controls(line)}")
+    show_faults([] if best.is_accepted else about_failure(scorer, answer.problem, best.score))
     if answer.problem.language == PYTHON.name and "#include <" in best.completion.text:
         say("this looks like C: with --language c, it is compiled and run as such")
     _print_program(best.completion.text if is_raw else best.score.program, "" if is_raw else answer.problem.language)

@@ -61,9 +61,7 @@ class Edit(Candidate):
 
     def verdict(self, tests: str = "tests") -> str:
         """As that of `Candidate`, or the fault."""
-        if self.fault:
-            return self.fault
-        return super().verdict(tests)
+        return self.fault or super().verdict(tests)
 
     def _findings(self) -> str:
         words = super()._findings()

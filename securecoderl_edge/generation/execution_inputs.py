@@ -54,11 +54,11 @@ def inputs_for(problem: Problem, answer: str, seed: int) -> list[str]:
         answer: the model's, with the beginning of `begun_tests`; may be empty.
         seed: of the changes.
     """
-    given = list(problem.assertions) if problem.kind == "call" else [test.input for test in problem.tests]
     if problem.kind == "call":
-        given = list(_calls("\n".join(given), problem.entry_point))
+        given = list(_calls("\n".join(problem.assertions), problem.entry_point))
         written = list(_calls(answer, problem.entry_point))
     else:
+        given = [test.input for test in problem.tests]
         written = [test.input for test in example_sections(answer)]
     new = [each for each in dict.fromkeys(written) if each not in given and len(each) <= _LONGEST]
     generator = random.Random(seed)
@@ -73,7 +73,7 @@ def inputs_for(problem: Problem, answer: str, seed: int) -> list[str]:
 
 def _calls(text: str, name: str | None) -> Iterator[str]:
     """The calls of a function with literal arguments in the examples of a text."""
-    for assertion in examples_in(f"{text}\n").assertions:
+    for assertion in examples_in(text).assertions:
         tree = parse(assertion)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:

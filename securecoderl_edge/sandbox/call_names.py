@@ -13,10 +13,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-MOST_MEANINGS = 16
+_MOST_MEANINGS = 16
 _BUILTINS = ("builtins.", "__builtins__.", "__builtin__.")
-# Calls that can remove or replace a name in any scope.
+# Calls that find a function by its name; Bandit has no name for a call of what another call gave.
 _FINDING = frozenset(("getattr", "__import__", "importlib.import_module", ""))
+# Calls that can remove or replace a name in any scope.
 _UNBINDING = frozenset(("globals", "locals", "vars", "setattr", "delattr", "exec"))
 
 
@@ -78,7 +79,7 @@ class Meanings:
         for name in self._resolve(function, 0):
             prefix = next((each for each in _BUILTINS if name.startswith(each)), "")
             found.add(name[len(prefix) :])
-            if len(found) >= MOST_MEANINGS:
+            if len(found) >= _MOST_MEANINGS:
                 break
         return found
 
