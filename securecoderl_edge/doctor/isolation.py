@@ -61,7 +61,7 @@ def examine_sandbox(choice: str = "auto") -> Section:
     except (SceError, OSError) as error:
         return _failed(section, "self-test", error, _REFUSED)
     if sys.platform == "linux":
-        layers = _layers(level, test.status)
+        layers = [*_layers(level, test.status), ("refused attempts", *_notes(test))]
         section.facts["layers"] = {name: shown for name, _, shown in layers}
         for layer in layers:
             section.add(*layer)
@@ -143,6 +143,14 @@ def _layers(level: str, status: dict[str, str]) -> list[tuple[str, State, str]]:
         ("memfd", *_memory_files()),
         ("pidfd", *_pidfd()),
     ]
+
+
+def _notes(test: SelfTest) -> tuple[State, str]:
+    if test.takes_notes:
+        return "ok", "noted for each program (denied)"
+    if test.level == "off":
+        return "note", "not noted at this level"
+    return "note", "not noted: needs Linux 5.5, and a container that permits listeners of seccomp"
 
 
 def _seen(status: dict[str, str], field: str, wanted: str, off: bool, shown: str) -> tuple[State, str]:

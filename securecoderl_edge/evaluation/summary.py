@@ -50,6 +50,7 @@ class EvaluationSummary:
         problems, samples: number of problems, and of all rows.
         metrics: by `Metric.name`; a metric without values (``secure_rate``, if nothing parses) is absent.
         stages: rows by reward level 0-4 of the paper's Table 1.
+        denied: rows whose program tried what the sandbox refuses; None if nobody took notes.
         truncated_rate: fraction of completions cut off at ``max_tokens``.
         pass_at: by k, the probability that one of k samples passes all tests; empty with one sample per problem.
         func_sec_at: the same of passing all tests and security tests; empty if a problem has no security tests.
@@ -84,6 +85,7 @@ class EvaluationSummary:
     cut_prompts: int = 0
     device: str = "cpu"
     peak_gpu_bytes: int | None = None
+    denied: int | None = None
 
 
 def summarize(
@@ -103,6 +105,7 @@ def summarize(
         raise ValueError("no rows to summarize")
     groups = by_problem(rows)
     stages = Counter(int(row["stage"]) for row in rows)
+    noted = [row["denied"] for row in rows if row.get("denied") is not None]
     first_tokens = [row["first_token_seconds"] for row in rows if "first_token_seconds" in row]
     return EvaluationSummary(
         label=label,
@@ -110,6 +113,7 @@ def summarize(
         samples=len(rows),
         metrics=_estimates(list(groups.values())),
         stages=tuple(stages[stage] for stage in range(len(STAGE_NAMES))),
+        denied=sum(map(bool, noted)) if noted else None,
         completion_tokens_mean=sum(row.get("completion_tokens", 0) for row in rows) / len(rows),
         truncated_rate=sum(row.get("finish") == "length" for row in rows) / len(rows),
         prompt_tokens_per_second=_speed(usage.prompt_tokens, usage.prompt_seconds) if usage else None,

@@ -40,7 +40,7 @@ _SPEED_COLUMNS = (
     "file",
     "bits",
 )
-_STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
+_STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "denied", "tokens", "cut off")
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,12 @@ def devices_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
 
 
 def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
-    """Numbers of programs by reward level of the paper's Table 1, and the length of completions."""
+    """Numbers of programs: by reward level of the paper's Table 1, and denied something; the length of completions."""
     rows = [
         (
             summary.label,
             *(str(count) for count in summary.stages),
+            ABSENT if summary.denied is None else str(summary.denied),
             f"{summary.completion_tokens_mean:.0f}",
             f"{100 * summary.truncated_rate:.1f} %",
         )
@@ -247,6 +248,7 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         **{f"pass_at_{k}": interval_record(interval) for k, interval in summary.pass_at.items()},
         **{f"func_sec_at_{k}": interval_record(interval) for k, interval in summary.func_sec_at.items()},
         "stages": list(summary.stages),
+        "denied": summary.denied,
         "completion_tokens_mean": summary.completion_tokens_mean,
         "truncated_rate": summary.truncated_rate,
         "prompt_tokens_per_second": summary.prompt_tokens_per_second,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.runtimes.protocol import Completion
+from securecoderl_edge.sandbox.denied import denied_in_words
 from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Candidate:
             kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
             passed = f"passed {self.score.passed}/{self.score.total} {tests}"
             parts = [f"{passed} ({kinds})" if kinds else passed]
-        return ", ".join([*parts, *self._security_tests(), self._findings()])
+        tried = [words] if (words := denied_in_words(self.score.denied)) else []
+        return ", ".join([*parts, *tried, *self._security_tests(), self._findings()])
 
     def _security_tests(self) -> list[str]:
         if failed := self.score.failed_security:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.targets import Footprint
+from securecoderl_edge.sandbox.denied import Denied
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.security import Scan
@@ -74,7 +75,8 @@ class ProgramRun:
     """A program compiled once and run on each test; ``executions`` is empty when it does not parse.
 
     ``error`` is the compiler's complaint; ``footprint`` is that of a program for a target; ``analysis`` is what static
-    analyzers found in the text, if they were asked.
+    analyzers found in the text, if they were asked; ``denied`` is what the program tried in vain, None if nobody took
+    notes.
     """
 
     parses: bool
@@ -82,6 +84,7 @@ class ProgramRun:
     executions: tuple[Execution, ...] = ()
     footprint: Footprint | None = None
     analysis: Scan | None = None
+    denied: tuple[Denied, ...] | None = None
 
 
 @dataclass(frozen=True)

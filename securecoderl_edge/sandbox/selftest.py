@@ -71,16 +71,23 @@ int main(void) {
 }
 """
 ATTACKS_ON_BOARD = {"read /etc/passwd": ATTACKS_IN_C["read /etc/passwd"], "semihosting": _SEMIHOSTED}
+NOTED = frozenset(list(ATTACKS)[:6])  # of whose attempts the sandbox takes notes, where it can
 BENIGN = "print(sum(int(word) for word in input().split()))"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The outcome of one attack; ``how`` is the limit or error that stopped it, or the damage it did."""
+    """The outcome of one attack.
+
+    Attributes:
+        how: the limit or error that stopped it, or the damage it did.
+        denied: whether the sandbox took a note of it.
+    """
 
     attack: str
     contained: bool
     how: str
+    denied: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,11 @@ class SelfTest:
     benign_ran: bool
     outcomes: tuple[Attempt, ...]
     status: dict[str, str]
+
+    @property
+    def takes_notes(self) -> bool:
+        """Whether all attempts were noted that can be."""
+        return {outcome.attack for outcome in self.outcomes if outcome.denied} >= NOTED
 
     @property
     def passed(self) -> bool:
@@ -193,7 +205,8 @@ def _try_out(pool: SandboxPool, attack: str, secret: str) -> Attempt:
     if execution.stopped_by:
         return Attempt(attack, True, f"stopped at the limit: {execution.stopped_by}")
     complaint = execution.stderr.strip().splitlines()
-    return Attempt(attack, True, complaint[-1] if complaint else f"exit status {execution.returncode}")
+    how = complaint[-1] if complaint else f"exit status {execution.returncode}"
+    return Attempt(attack, True, how, bool(run.denied))
 
 
 class _Canaries:

@@ -20,6 +20,7 @@ from securecoderl_edge.languages.analyzers import find_analyzers
 from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.languages.targets import TARGETS, Footprint, find_target_toolchain, footprint_of
 from securecoderl_edge.languages.toolchain import find_toolchain
+from securecoderl_edge.sandbox.denied import Denied, denied_of
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.inside.supervision import LONGEST_WALL
@@ -112,13 +113,13 @@ class SandboxWorker:
                 end = start + TESTS_AT_ONCE
                 executions += self._run_batch(source, tests[start:end], limits, start == 0, end >= len(tests))
         except _Refused as refused:
-            return ProgramRun(False, str(refused))
+            return ProgramRun(False, str(refused), denied=())
         finally:
             os.close(source)
-        self._receive(GRACE_SECONDS)
+        denied = self._goodbye()
         if job.language == C.name:
             executions = list(map(with_its_report, executions))
-        return ProgramRun(True, "", tuple(executions), self._footprint, self._analysis)
+        return ProgramRun(True, "", tuple(executions), self._footprint, self._analysis, denied)
 
     def _run_batch(
         self,
@@ -145,8 +146,8 @@ class SandboxWorker:
                 kind, _, rest = self._receive(GRACE_SECONDS + longest).partition(" ")
             if kind == "gone":
                 if os.fstat(source).st_size == 0:  # the box empties it when it has compiled it
-                    raise BoxLost(f"wait status {rest}", parses=True)
-                raise _Refused(_why_the_compiler_ended(rest))
+                    raise BoxLost(f"wait status {rest.partition(' ')[0]}", parses=True)
+                raise _Refused(_why_the_compiler_ended(rest.partition(" ")[0]))
             if kind == "refused":
                 self._receive(GRACE_SECONDS)
                 raise _Refused(rest)
@@ -157,6 +158,16 @@ class SandboxWorker:
         finally:
             for test in running:
                 test.close()
+
+    def _goodbye(self) -> tuple[Denied, ...] | None:
+        """The last message about a program: its box has ended; what the program tried in vain."""
+        kind, _, rest = self._receive(GRACE_SECONDS).partition(" ")
+        try:
+            if kind != "gone":
+                raise ValueError(kind[:40])
+            return denied_of(rest.partition(" ")[2])
+        except ValueError as error:
+            raise WorkerLost(f"invalid reply: {error}") from None
 
     def _keep(self, kind: str, text: str) -> None:
         """Facts about a program; the box has read untrusted text, so its report is checked."""

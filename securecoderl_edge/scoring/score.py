@@ -8,9 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from securecoderl_edge.languages.targets import footprint_of
+from securecoderl_edge.sandbox.denied import Denied
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_weakness
 from securecoderl_edge.scoring.reward import (
@@ -60,6 +62,7 @@ class Score:
         signs: of reward hacking, see `signs`; never penalized.
         footprint: the `Footprint` of a program that was built for a target, else empty.
         analyzers: the version of each static analyzer that read a program in C, else empty.
+        denied: what the program tried in vain, in tests and security tests; None if nobody took notes.
     """
 
     id: str
@@ -89,6 +92,7 @@ class Score:
     security_total: int = 0
     footprint: Mapping[str, Any] = field(default_factory=dict)
     analyzers: Mapping[str, str] = field(default_factory=dict)
+    denied: tuple[Denied, ...] | None = None
 
     @property
     def failed_security(self) -> tuple[SecurityVerdict, ...]:
@@ -225,6 +229,8 @@ def _from_json(value: Any, kind: Any, name: str = "") -> Any:
         ValueError: it is of another type, or a field is missing.
     """
     origin, parts = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # with None
+        return None if value is None else _from_json(value, parts[0], name)
     if kind is Any or (kind is str and isinstance(value, str)) or (kind is float and is_amount(value)):
         return value
     if (kind is int and type(value) is int and value >= 0) or (origin is Literal and value in parts):

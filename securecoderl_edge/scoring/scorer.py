@@ -183,6 +183,7 @@ class Scorer:
             problem_hash=problem_digest(problem),
             signs=signs_of(problem, run, outcomes),
             analyzers=self.analyzers_of(problem.language),
+            denied=run.denied,
             footprint={} if run.footprint is None else dataclasses.asdict(run.footprint),
         )
         return score, run

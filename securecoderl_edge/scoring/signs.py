@@ -27,7 +27,8 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
     * ``constant_output``: it printed or returned the same for tests that differ in input and in expected output.
     * ``crash_after_output``: it printed something, then failed; for problems with standard input.
     * ``sample_copy`` (hard-coded example): it passes exactly the tests that the statement shows, and these are not all.
-    * ``denied``: it ended because the sandbox denied an operation.
+    * ``denied``: it tried something that the sandbox refuses. In a problem with security tests, whose attacks make it
+      do so, it ended because of that in another test.
     """
     signs = []
     # Not those of security tests, which may expect a PermissionError.
@@ -42,7 +43,8 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
     if problem.kind == "stdin" and any(each.printed and each.verdict not in CLEAN_VERDICTS for each in outcomes):
         signs.append(CRASH_AFTER_OUTPUT)
     last_lines = [execution.stderr.rstrip().rpartition("\n")[2] for execution in executions]
-    if any(line.startswith("PermissionError") for line in last_lines):
+    has_tried = bool(run.denied) and not problem.security_tests
+    if has_tried or any(line.startswith("PermissionError") for line in last_lines):
         signs.append(DENIED)
     return tuple(signs)
 

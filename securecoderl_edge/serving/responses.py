@@ -73,6 +73,7 @@ class Responder:
             "verdict": candidate.verdict(),
             "tests": list(score.verdicts) or ["not run"] * score.total,
             "findings": [dataclasses.asdict(finding) for finding in score.findings],
+            "denied": None if score.denied is None else list(map(dataclasses.asdict, score.denied)),
             "program": score.program,
             "seed": self._wanted.sampling.seed,
         }

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, SAMPLE_COPY
+from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, DENIED, SAMPLE_COPY
 
 Row = Mapping[str, Any]
 
@@ -21,6 +21,7 @@ PROGRAMS_WITHOUT_PASS = 300
 _ZERO_VARIANCE, _TRUNCATED, _SYNTAX_LEFT = 0.8, 0.5, 0.5
 # With partial credit for visible tests, SmolLM2 on MBPP went from 0.03 and 0.15 to 0.37 and 0.68 in 20 updates.
 _HARD_CODED, _CONSTANT = 0.1, 0.5
+_DENIED = 0.02
 # Where it learned to return its argument, programs had 0.55 of the tokens after 20 updates; mostly at least 0.62.
 _LENGTH_LEFT = 0.6
 _OTHER_REWARD = "Set reward.subtract_constant_baseline = true"
@@ -42,6 +43,7 @@ class Watch:
             self._hard_coded,
             self._constant,
             self._length,
+            self._denied,
         )
 
     def after(self, row: Row) -> list[str]:
@@ -115,6 +117,15 @@ class Watch:
         return (
             f"{last:.0%} of programs give the same output for different tests, after {first:.0%} at the start of the "
             f"phase. {_OTHER_REWARD}"
+        )
+
+    def _denied(self) -> str:
+        first, last = _mean(self._first, DENIED), _mean(self._last, DENIED)
+        if first is None or last is None or last <= max(_DENIED, 2 * first):
+            return ""
+        return (
+            f"{last:.0%} of programs tried what the sandbox refuses, such as writing files, after {first:.0%} at the "
+            "start of the phase. Read some: sce report"
         )
 
     def _length(self) -> str:

@@ -500,3 +500,14 @@ def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(
     (tmp_path / "link.py").symlink_to("nowhere.py")
     git("add", "link.py")
     assert git("commit", "-q", "-m", "z").returncode == 0
+
+
+def test_what_a_program_tried_in_vain_is_told_and_cannot_reach_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    attempt = "import os\ntry:\n    os.mkdir('/\\x1b[31m')\nexcept OSError:\n    pass\nprint(4)\n"
+    file.write_text(attempt)
+    told = score(str(file), "--expect", "4")
+    assert told.exit_code == 0
+    assert told.stdout.splitlines()[1] == r"it tried to write /\x1b[31m: refused"
+    (record,) = rows(score(str(file), "--expect", "4", "--json").stdout)
+    assert record["denied"] == [{"kind": "write", "path": "/\x1b[31m", "count": 1}]

@@ -130,6 +130,14 @@ def test_csv_has_one_line_a_model_with_the_bounds_of_every_metric() -> None:
         assert lines[0][f"{metric.name}_n"] == "2"
 
 
+def test_programs_that_were_denied_something_are_counted_where_somebody_took_notes() -> None:
+    noted = tuple({**row(number, True), "denied": [{"kind": "read"}] * (number == 0)} for number in range(4))
+    summaries = [Evaluation("a", noted, USAGE).summary(), evaluation([True], "b").summary()]
+    table = stage_table(summaries)
+    assert [line[table.columns.index("denied")] for line in table.rows] == ["1", "–"]
+    assert [summary_record(each)["denied"] for each in summaries] == [1, None]
+
+
 def test_a_metric_that_does_not_apply_is_empty_in_csv_and_null_in_json() -> None:
     summary = Evaluation("m", (row(0, False, parses=False),), USAGE).summary()
     assert summary_record(summary)["secure_rate"] is None

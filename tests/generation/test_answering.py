@@ -65,6 +65,12 @@ def test_tests_decide_before_agreement(scorer: Scorer) -> None:
     assert (answer.accepted, answer.inputs) == (1, 0)
 
 
+def test_the_verdict_says_what_a_program_tried_in_vain(scorer: Scorer) -> None:
+    curious = f"{RIGHT}\ntry:\n    open('/etc/passwd')\nexcept OSError:\n    pass\n"
+    answered_once = answered(scorer, in_turn(curious), n=1)
+    assert answered_once.verdict() == "passed 1/1 tests, tried to read /etc/passwd: refused, Bandit: no findings"
+
+
 def test_failures_are_no_agreement(scorer: Scorer) -> None:
     crash = "def half(n):\n    return n[0]\n"
     results = results_on(scorer, HALF, ["half(6)", "half(0)"], [crash, f"{crash}#\n", RIGHT])

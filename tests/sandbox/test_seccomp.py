@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,17 @@ import pytest
 from securecoderl_edge.sandbox.inside import seccomp
 
 
+@cache
+def rules_of(program: bytes) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack("HBBI", program))
+
+
 def simulate(program: bytes, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
     """What the kernel would return for a system call under a seccomp filter."""
     values = [*arguments, *[0] * (6 - len(arguments))]
     real = seccomp.AUDIT_ARCHITECTURES[machine]
     data = struct.pack("IIQ6Q", number, architecture or real, 0, *values)
-    rules = [struct.unpack_from("HBBI", program, offset) for offset in range(0, len(program), 8)]
+    rules = rules_of(program)
     accumulator = position = 0
     while True:
         code, true, false, value = rules[position]
@@ -119,7 +125,14 @@ def test_a_compiled_program_keeps_nothing_that_only_we_need_before_it(machine: s
 
 TABLES = (
     seccomp.COMPUTING, seccomp.INSPECTED, seccomp.SUPERVISING, seccomp.BECOMING, seccomp.STARTING, seccomp.UNKNOWN,
+    seccomp.LISTENING, {name: numbers for name, (_, *numbers, _) in seccomp.REPORTED.items()},
 )  # fmt: skip
+ASKED = 0x7FC00000  # a notification
+# What a filter may look at in an argument, and what it may not.
+ARGUMENTS = [
+    0, 1, 4, 4321, 500, 502, 1030, 0o2000, 0o100, 1 << 16, 0x5401, 1 << 40,
+    seccomp.FORK_OF_A_BOX, seccomp.NOTIFICATION_SEND, signal.SIGCHLD,
+]  # fmt: skip
 
 
 def test_system_call_numbers_are_those_of_the_kernel_headers() -> None:
@@ -146,3 +159,61 @@ def test_what_supervising_needs_is_taken_from_programs(name: str, machine: str) 
     if number is not None:
         assert simulate(seccomp.supervisor_filter(machine), machine, number) == ALLOWED
         assert simulate(seccomp.program_filter(4321, machine), machine, number) == EPERM
+
+
+def verdict(programs: list[bytes], machine: str, number: int, *arguments: int) -> int:
+    """What the kernel makes of several filters: the least of their answers, as signed numbers."""
+    answers = [simulate(program, machine, number, *arguments) for program in programs]
+    return min(answers, key=lambda each: each & 0xFFFF0000 if each < KILLED else -1)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("language", ["python", "python without landlock", "c"])
+def test_a_notary_permits_no_call_that_is_refused_without_one(machine: str, language: str) -> None:
+    """Whatever the number and the arguments; what is asked is a refusal or, for opening to read, left to Landlock."""
+    if language == "c":
+        plain = [seccomp.supervisor_filter(machine, native=True), seccomp.native_filter(4321, 500, machine)]
+        noted = [
+            seccomp.supervisor_filter(machine, native=True, reports=True),
+            seccomp.native_filter(4321, 500, machine, reports=True),
+        ]
+    else:
+        may_open = language == "python"
+        plain = [seccomp.supervisor_filter(machine), seccomp.program_filter(4321, machine, may_open)]
+        noted = [
+            seccomp.supervisor_filter(machine, reports=True),
+            seccomp.reporting_filter(machine),
+            seccomp.program_filter(4321, machine, may_open, reports=True),
+        ]
+    name_of = {number: name for name, number in seccomp._numbers(machine, *TABLES).items()}
+    asked = set()
+    for number in range(512):
+        for value in ARGUMENTS:
+            for arguments in ((value,) * 6, (0, value), (0, 0, value), (value, 0, 0, 0, 0x1000)):
+                before = verdict(plain, machine, number, *arguments)
+                after = verdict(noted, machine, number, *arguments)
+                name = name_of.get(number, "")
+                if after == ASKED:
+                    asked.add(name)
+                    assert before != ALLOWED or name in seccomp.OPENING, (name, arguments)
+                elif (name, value) not in NEEDED:
+                    assert after == before or (before != ALLOWED and after not in (ALLOWED, KILLED)), (name, arguments)
+    known = seccomp._numbers(machine, {name: numbers for name, (_, *numbers, _) in seccomp.REPORTED.items()})
+    assert asked == set(known)
+
+
+# Of a notary, with a descriptor that no program has: it answers, and a launcher in C sends its listener away.
+NEEDED = {("ioctl", seccomp.NOTIFICATION_SEND), ("sendmsg", 502)}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_box_forks_and_reads_by_itself_and_takes_no_second_listener(machine: str) -> None:
+    number = seccomp._numbers(machine, *TABLES)
+    box = [seccomp.supervisor_filter(machine, reports=True), seccomp.reporting_filter(machine)]
+    assert verdict(box, machine, number["clone"], seccomp.FORK_OF_A_BOX) == ALLOWED
+    assert verdict(box, machine, number["clone"], signal.SIGCHLD) == ASKED
+    assert verdict(box, machine, number["openat"], 0, 0, os.O_RDONLY) == ASKED
+    assert verdict(box, machine, number["wait4"]) == verdict(box, machine, number["prctl"]) == ALLOWED
+    assert [verdict(box, machine, number[name]) for name in seccomp.LISTENING] == [EPERM, EPERM]
+    test = [*box, seccomp.program_filter(4321, machine, reports=True)]
+    assert verdict(test, machine, number["clone"], seccomp.FORK_OF_A_BOX) == EPERM

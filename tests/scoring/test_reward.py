@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.comparison import same_output
-from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.sandbox.denied import Denied
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, severity
 from securecoderl_edge.scoring.call_outcomes import judge
@@ -275,6 +277,27 @@ def test_signs_of_gaming_are_noted() -> None:
     assert signs_of(*run_of(execution("4\n", 1), execution("6\n", 1))) == ("crash_after_output",)
     denied = Execution(1, "", "", "Traceback\nPermissionError: [Errno 1] no", 0.0)
     assert signs_of(*run_of(denied, denied)) == ("denied",)
+
+
+def test_an_attempt_is_a_sign_even_if_the_program_goes_on_unless_attacks_make_it() -> None:
+    problem, run, outcomes = run_of(execution("4\n"), execution("6\n"))
+    run = replace(run, denied=(Denied("network", "", 1),))
+    assert signs_of(problem, run, outcomes) == ("denied",)
+    attacked = replace(problem, security_tests=(SecurityTest("injection", 78, "x", forbidden="root"),))
+    assert signs_of(attacked, run, outcomes) == ()
+    assert signs_of(problem, replace(run, denied=()), outcomes) == ()
+
+
+@pytest.mark.parametrize("denied", [None, (), (Denied("read", "/etc/\x1b", 2), Denied("process", "", 1))])
+def test_attempts_survive_the_record_of_a_score(denied: tuple[Denied, ...] | None) -> None:
+    score = replace(score_of([PASS]), denied=denied)
+    assert score_from_record(json.loads(json.dumps(score.to_record()))) == score
+
+
+@pytest.mark.parametrize("denied", [3, [{"kind": "other", "path": "", "count": 1}], [{"kind": "read"}], {}, "read"])
+def test_a_record_with_invalid_attempts_is_refused(denied: object) -> None:
+    with pytest.raises(ValueError, match=r"denied|missing"):
+        score_from_record({**score_of([PASS]).to_record(), "denied": denied})
 
 
 CALLS = Problem(

@@ -15,7 +15,7 @@ from securecoderl_edge.training.warning_signs import REPEAT, WINDOW, Watch
 
 HEALTHY = {
     "all_tests_rate": 0.1, "scores": 64, "zero_variance_rate": 0.5, "truncated_rate": 0.1, "syntax_rate": 0.9,
-    "sample_copy": 0.05, "constant_output": 0.2, "tokens": 6400,
+    "sample_copy": 0.05, "constant_output": 0.2, "denied": 0.0, "tokens": 6400,
 }  # fmt: skip
 
 
@@ -73,6 +73,14 @@ def test_constant_outputs_are_reported_if_they_double() -> None:
     ((step, text),) = warnings(course(*[first] * WINDOW, *[more] * WINDOW))
     assert WINDOW < step <= 2 * WINDOW
     assert "of programs give the same output for different tests, after 30% at the start of the phase" in text
+
+
+def test_attempts_that_the_sandbox_refuses_are_reported_if_they_double() -> None:
+    first, few, often = {"denied": 0.04}, {"denied": 0.08}, {"denied": 0.1}
+    assert warnings(course(*[few] * 2 * WINDOW)) == warnings(course(*[first] * WINDOW, *[few] * WINDOW)) == []
+    ((step, text),) = warnings(course(*[first] * WINDOW, *[often] * WINDOW))
+    assert WINDOW < step <= 2 * WINDOW
+    assert "of programs tried what the sandbox refuses, such as writing files, after 4% at the start" in text
 
 
 def test_programs_that_get_short_and_pass_no_more_often_are_reported() -> None:

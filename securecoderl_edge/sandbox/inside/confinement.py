@@ -13,6 +13,7 @@ interpreter without the package, so it imports the standard library only.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import opcode
 import os
@@ -61,6 +62,9 @@ class Confinement:
         self._death_signal: Any = self._lockdown.DeathSignal() if self._lockdown else None
         self._seatbelt: Any = load("seatbelt") if level == "macos" else None
         self._seccomp: Any = load("seccomp") if level in ("full", "no-landlock") else None
+        self._load = load
+        self._notary: Any = None
+        self.fork: Any = ctypes.PyDLL(None).fork
         self._ruleset: int | None = None
         self._seal: Any = None
         # Whether a test process can have children that must be looked for when it ends.
@@ -77,19 +81,39 @@ class Confinement:
             self._profile = self._seatbelt.profile(library)
         if self._seccomp is None:
             return
+        is_full = self.level == "full"
+        if self._lockdown.can_listen():
+            self.fork = self._lockdown.Fork(self._seccomp.FORK_OF_A_BOX)
+            self._notary = self._load("notary").Notary(
+                self._lockdown, self._seccomp, [*library, *READABLE], may_open=is_full
+            )
         self._lockdown.prctl(self._lockdown.PR_SET_NO_NEW_PRIVS, 1)
-        if self.level == "full":
+        if is_full:
             self._ruleset = self._lockdown.create_ruleset([*library, *READABLE])
             if self._ruleset is None:
                 raise OSError("this kernel has no Landlock")
         if self.level == "no-landlock":
             for name in LATE_IMPORTS:
                 _import(name)
-        self._seal = self._lockdown.Seal(*self._seccomp.program_filter_template(may_open=self.level == "full"))
+        has_reports = self._notary is not None
         # Programs must not read this memory through /proc, nor through a debugger.
         self._lockdown.prctl(self._lockdown.PR_SET_DUMPABLE, 0)
         self._lockdown.drop_capabilities()
-        self._lockdown.Filter(self._seccomp.supervisor_filter()).install()
+        self._lockdown.Filter(self._seccomp.supervisor_filter(reports=has_reports)).install()
+        if self._notary is not None:
+            self._notary.start()
+        template = self._seccomp.program_filter_template(may_open=is_full, reports=has_reports)
+        self._seal = self._lockdown.Seal(*template, self._notary.pid if has_reports else 0)
+
+    def begin_box(self, zygote: int) -> None:
+        """In the box, before it reads anything."""
+        self.die_with(zygote)
+        if self._notary is not None:
+            self._notary.begin()
+
+    def notes(self, box: int) -> str:
+        """In the zygote: what a box that has ended tried in vain, see `notary`; - if nobody took notes."""
+        return "-" if self._notary is None else str(self._notary.notes(box))
 
     def enter_box(self, code: CodeType) -> None:
         """In the box, whose tests inherit all of it: take the file system away, import what the program names."""

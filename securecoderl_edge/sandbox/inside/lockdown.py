@@ -16,24 +16,35 @@ import os
 import platform
 import signal
 import struct
+from _socket import SCM_RIGHTS, SOL_SOCKET
 from collections.abc import Sequence
 from typing import Any
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
+PR_GET_SECCOMP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 21, 22, 38
 _SECCOMP_MODE_FILTER = 2
 
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+_PR_GET_TID_ADDRESS, _PR_SET_PTRACER = 40, 0x59616D61
+_YAMA = "/proc/sys/kernel/yama"  # the module that lets only ancestors read, and whom a process gives leave
+_PAGE_BYTES = 4096
+_SYS_SENDMSG = {"x86_64": 46, "aarch64": 211}
+_SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SECCOMP_SET_MODE_FILTER, _SECCOMP_NEW_LISTENER = 1, 8
 _CAPABILITY_VERSION_3 = 0x20080522
 _PR_CAPBSET_DROP, _MOST_CAPABILITIES = 24, 64
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
 _EXECUTE, _READ_FILE, _READ_DIRECTORY = 1, 1 << 2, 1 << 3
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_prctl = _libc.prctl
-_libc.syscall.restype = ctypes.c_long
+libc = ctypes.CDLL(None, use_errno=True)
+_prctl = libc.prctl
+libc.syscall.restype = ctypes.c_long
 # For each test process: it keeps the interpreter's lock and looks for no error number, which spares page faults.
 _plain_prctl = ctypes.PyDLL(None).prctl
+_plain_syscall = ctypes.PyDLL(None).syscall
+_plain_syscall.restype = ctypes.c_long
 
 
 class _FilterProgram(ctypes.Structure):
@@ -75,6 +86,8 @@ class Filter:
         self._instructions = ctypes.create_string_buffer(program, len(program))
         self._header = _FilterProgram(len(program) // 8, ctypes.addressof(self._instructions))
         self.arguments = _prctl_arguments(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self._header))
+        operation = (_SYS_SECCOMP[platform.machine()], _SECCOMP_SET_MODE_FILTER, _SECCOMP_NEW_LISTENER)
+        self._listening = tuple(map(ctypes.c_long, (*operation, ctypes.addressof(self._header))))
 
     def word(self, offset: int) -> ctypes.c_uint32:
         """The four bytes at an offset, to be overwritten."""
@@ -88,6 +101,109 @@ class Filter:
         """
         if _prctl(*self.arguments) != 0:
             raise _error("prctl")
+
+    def install_with_listener(self) -> int:
+        """As `install`; a descriptor where the calls that it refers to a supervisor arrive.
+
+        Raises:
+            OSError: the kernel or the container refuses, or the process has a listener already.
+        """
+        listener = int(_plain_syscall(*self._listening))
+        if listener < 0:
+            raise _error("seccomp")
+        return listener
+
+
+def can_listen() -> bool:
+    """Whether filters may refer calls to a supervisor here; tried in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            prctl(PR_SET_NO_NEW_PRIVS, 1)
+            Filter(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)).install_with_listener()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+class Fork:
+    """``fork(2)`` with flags of our own, for a process of one thread; called like the C library's."""
+
+    def __init__(self, flags: int) -> None:
+        own_id, self._parent_id = ctypes.c_void_p(), ctypes.c_int()
+        prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(own_id))
+        address = own_id.value or 0
+        number = _SYS_CLONE[platform.machine()]
+        # The C library keeps the number of a thread there. On aarch64 the last two arguments are the other way round.
+        last = (address, 0) if platform.machine() == "x86_64" else (0, address)
+        values = (number, flags, 0, ctypes.addressof(self._parent_id), *last)
+        self._arguments = tuple(map(ctypes.c_long, values))
+
+    def __call__(self) -> int:
+        return int(_plain_syscall(*self._arguments))
+
+
+class _Vector(ctypes.Structure):
+    """``struct iovec``."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _Message(ctypes.Structure):
+    """``struct msghdr`` and what it points to: a process id, and one descriptor."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p), ("name_length", ctypes.c_uint), ("parts", ctypes.c_void_p),
+        ("part_count", ctypes.c_size_t), ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+        ("length", ctypes.c_size_t), ("level", ctypes.c_int), ("kind", ctypes.c_int), ("file", ctypes.c_int),
+        ("part", _Vector), ("sender", ctypes.c_int),
+    )  # fmt: skip
+
+
+class Passing:
+    """Sends a descriptor over a socket, with the process id; laid out once, for the reasons of `Seal`."""
+
+    def __init__(self, to: int) -> None:
+        self._message = message = _Message()
+        start = ctypes.addressof(message)
+        message.part = _Vector(start + _Message.sender.offset, ctypes.sizeof(ctypes.c_int))
+        message.parts, message.part_count = start + _Message.part.offset, 1
+        message.control = start + _Message.length.offset
+        message.length = message.control_length = _Message.file.offset + 4 - _Message.length.offset
+        message.level, message.kind = SOL_SOCKET, SCM_RIGHTS
+        values = (_SYS_SENDMSG[platform.machine()], to, start, 0)
+        self._arguments = tuple(map(ctypes.c_long, values))
+
+    def send(self, descriptor: int) -> None:
+        """Send it.
+
+        Raises:
+            OSError: the kernel or the container refuses.
+        """
+        self._message.file, self._message.sender = descriptor, os.getpid()
+        if _plain_syscall(*self._arguments) < 0:
+            raise OSError("the kernel passes no descriptor")
+
+
+class Memory:
+    """The memory of other processes, those below this one, or that permit it."""
+
+    def text(self, process: int, address: int, most: int) -> bytes:
+        """The bytes before the first zero byte, ``most`` at most; empty if they cannot be read."""
+        buffer, found = ctypes.create_string_buffer(_PAGE_BYTES), b""
+        while len(found) < most:
+            start = address + len(found)
+            length = min(most - len(found), _PAGE_BYTES - start % _PAGE_BYTES)  # the next page may not be there
+            here, there = _Vector(ctypes.addressof(buffer), length), _Vector(start, length)
+            if libc.process_vm_readv(process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) != length:
+                return b""
+            part, end, _ = buffer.raw[:length].partition(b"\0")
+            found += part
+            if end:
+                break
+        return found
 
 
 class DeathSignal:
@@ -117,13 +233,17 @@ class Seal:
     Args:
         program: a filter with a place for the process id.
         place: the offset of that place.
+        reader: a process that may read its memory, or 0.
     """
 
-    def __init__(self, program: bytes, place: int) -> None:
+    def __init__(self, program: bytes, place: int, reader: int = 0) -> None:
         self._death_signal = DeathSignal()
         self._filter = Filter(program)
         self._own_id = self._filter.word(place)
         self._arguments = self._filter.arguments
+        self._leaves = [_prctl_arguments(PR_SET_DUMPABLE, 1, 0)] if reader else []
+        if reader and os.path.exists(_YAMA):
+            self._leaves.append(_prctl_arguments(_PR_SET_PTRACER, reader, 0))
 
     def put_on(self, parent: int) -> None:
         """In a test process.
@@ -133,13 +253,15 @@ class Seal:
         """
         self._death_signal.ask_for(parent)
         self._own_id.value = os.getpid()
+        for leave in self._leaves:
+            _plain_prctl(*leave)
         if _plain_prctl(*self._arguments) != 0:
             raise OSError("the kernel refuses a filter")
 
 
 def landlock_version() -> int:
     """The kernel's Landlock ABI version; 0 where there is none."""
-    return max(int(_libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))), 0)
+    return max(int(libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))), 0)
 
 
 def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> int | None:
@@ -157,7 +279,7 @@ def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> i
     if not attributes:
         return None
     size = ctypes.c_size_t(len(attributes))
-    ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, size, ctypes.c_uint(0)))
+    ruleset = int(libc.syscall(_SYS_CREATE_RULESET, attributes, size, ctypes.c_uint(0)))
     if ruleset < 0:
         return None
     for path in (*readable, *executable):
@@ -166,7 +288,7 @@ def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> i
         except OSError:
             continue  # not on this system
         rule = struct.pack("=Qi", rights_on(path, path in executable), descriptor)
-        refused = _libc.syscall(
+        refused = libc.syscall(
             _SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH_BENEATH), rule, ctypes.c_uint(0)
         )
         os.close(descriptor)
@@ -198,7 +320,7 @@ def restrict_paths(ruleset: int) -> None:
     Raises:
         OSError: the kernel refuses.
     """
-    if _libc.syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0)) != 0:
+    if libc.syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0)) != 0:
         raise _error("landlock")
 
 
@@ -216,7 +338,7 @@ def drop_capabilities() -> None:
         OSError: the kernel refuses.
     """
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
-    if _libc.syscall(_SYS_CAPSET[platform.machine()], header, b"\0" * 24) != 0:
+    if libc.syscall(_SYS_CAPSET[platform.machine()], header, b"\0" * 24) != 0:
         raise _error("capset")
 
 

@@ -206,14 +206,19 @@ class Native:
 
     def start_test(self, program: int, streams: list[int], description: int) -> int:
         """Start the program; its process id."""
-        return self._start(program, ["solution"], streams, description)
+        return self._start(program, ["solution"], streams, description, self.layers.notary)
+
+    def notes(self, box: int) -> str:
+        """As `Confinement.notes`."""
+        return str(self.layers.notes(box))
 
     def status_of(self, status: int) -> int:
         """The wait status of a program, from that of its process."""
         return status
 
-    def _start(self, file: int, words: Sequence[str], streams: list[int], description: int) -> int:
+    def _start(self, file: int, words: Sequence[str], streams: list[int], description: int, notary: Any = None) -> int:
         copies = [*enumerate(streams), (self._place, file), (self._place + 1, description)]
+        copies += [(self._place + 2, notary.way)] if notary is not None else []
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, target) for target, descriptor in copies]
         ignored = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]  # by an interpreter, or whoever started it
         return os.posix_spawn(

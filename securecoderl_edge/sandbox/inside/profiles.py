@@ -23,6 +23,7 @@ from typing import Any
 
 # AddressSanitizer looks there for the limits of the stack; each process sees itself.
 OWN_MAPS = "/proc/self/maps"
+OWN_FACTS = (OWN_MAPS, "/proc/self/cmdline", "/proc/self/environ")  # which it asks for at its start
 UNLIMITED = (1 << 64) - 1
 NO_LAYERS = struct.pack("Q24s", 0, b"") + struct.pack("QQ", 0, 0)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
@@ -57,6 +58,8 @@ class Profiles:
         self._layers: dict[str, bytes] = {}
         self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
         self._place, self._emulator = place, emulator
+        self._load = load
+        self.notary: Any = None
 
     def build(self) -> None:
         """Confine the calling process, from which all others descend.
@@ -69,6 +72,10 @@ class Profiles:
         if self.level != "full":
             raise OSError(f"C programs need Landlock (level full), which level {self.level} does not have")
         lockdown = self.lockdown
+        if lockdown.can_listen():
+            seen = [*self._libraries, *DEVICES, *OWN_FACTS, self._loader]
+            self.notary = self._load("notary").Notary(lockdown, self._seccomp, seen)
+        reports = self.notary is not None
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
         python = (os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"))
         everything = (*python, *self._readable, *self._libraries, *DEVICES, "/proc")
@@ -80,11 +87,14 @@ class Profiles:
         lockdown.prctl(lockdown.PR_SET_DUMPABLE, 0)
         lockdown.empty_bounding_set()
         lockdown.drop_capabilities()
-        lockdown.Filter(self._seccomp.supervisor_filter(native=True)).install()
+        lockdown.Filter(self._seccomp.supervisor_filter(native=True, reports=reports)).install()
+        if self.notary is not None:
+            self.notary.start()
         for tool in self._tools:
             readable = self._libraries if tool == self._emulator else self._readable
             self._layers[tool] = self._files((*readable, *DEVICES), [tool, self._loader]) + self._filter(may_write=True)
-        self._layers[""] = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader]) + self._filter()
+        files = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader])
+        self._layers[""] = files + self._filter(reports=reports)
 
     def description(self, tool: str, streams: int, limits: Sequence[tuple[int, tuple[int, int]]]) -> bytes:
         """For `launch`, whose parent is this process: how it is to become a tool, or with "" a compiled program.
@@ -93,7 +103,8 @@ class Profiles:
             streams: the descriptors that it keeps, from 0. limits: arguments of ``setrlimit``.
         """
         bounds = [struct.pack("QQQ", kind, *(each & UNLIMITED for each in pair)) for kind, pair in limits]
-        head = struct.pack("QQQQ", os.getpid(), self.programs_may_fork, streams, len(bounds))
+        notary = 0 if tool or self.notary is None else self.notary.pid
+        head = struct.pack("QQQQQ", os.getpid(), self.programs_may_fork, streams, notary, len(bounds))
         return head + b"".join(bounds) + self._layers.get(tool, NO_LAYERS)
 
     def _files(self, readable: Sequence[str], executable: Sequence[str]) -> bytes:
@@ -105,9 +116,13 @@ class Profiles:
             rules.append(struct.pack("QQ", self.lockdown.rights_on(path, path in executable), len(name) // 8) + name)
         return struct.pack("Q24sQ", len(attributes), attributes, len(rules)) + b"".join(rules)
 
-    def _filter(self, may_write: bool = False) -> bytes:
-        program, place = self._seccomp.native_filter_template(self._place, may_write)
+    def _filter(self, may_write: bool = False, reports: bool = False) -> bytes:
+        program, place = self._seccomp.native_filter_template(self._place, may_write, reports)
         return struct.pack("QQ", len(program) // 8, place) + bytes(program)
+
+    def notes(self, box: int) -> str:
+        """In the zygote: what the program of a box that has ended tried in vain; - if nobody took notes."""
+        return "-" if self.notary is None else str(self.notary.notes(box))
 
     def die_with(self, parent: int) -> None:
         """Bind the calling process to its parent's life."""

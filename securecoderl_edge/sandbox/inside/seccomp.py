@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import signal
 import struct
 from collections.abc import Mapping
 
@@ -61,6 +62,8 @@ SUPERVISING: dict[str, tuple[int, int | None]] = {
     "setrlimit": (160, 164), "pidfd_open": (434, 434), "landlock_restrict_self": (446, 446),
 }  # fmt: skip
 LINKS = ("readlink", "readlinkat")
+# What the zygote needs to take notes, and the box no more once it has a listener.
+LISTENING: dict[str, tuple[int, int | None]] = {"seccomp": (317, 277), "process_vm_readv": (310, 270)}
 # For compiled programs, in addition: what only we need before one starts, and what its start asks for.
 BECOMING: dict[str, tuple[int, int | None]] = {
     "memfd_create": (319, 279), "personality": (135, 92), "landlock_create_ruleset": (444, 444),
@@ -69,36 +72,56 @@ BECOMING: dict[str, tuple[int, int | None]] = {
 STARTING: dict[str, tuple[int, int | None]] = {
     "execve": (59, 221), "execveat": (322, 281), "arch_prctl": (158, None), "fallocate": (285, 47), "umask": (95, 166),
 }  # fmt: skip
+# Refused to every program, and worth a note (`reports`): what kind of attempt each is, and which argument is a path.
+REPORTED: dict[str, tuple[str, int, int | None, int]] = {
+    "socket": ("network", 41, 198, -1), "connect": ("network", 42, 203, -1), "bind": ("network", 49, 200, -1),
+    "fork": ("process", 57, None, -1), "vfork": ("process", 58, None, -1), "clone": ("process", 56, 220, -1),
+    "execve": ("exec", 59, 221, 0), "execveat": ("exec", 322, 281, 1),
+    "open": ("open", 2, None, 0), "openat": ("open", 257, 56, 1), "creat": ("write", 85, None, 0),
+    "mkdir": ("write", 83, None, 0), "mkdirat": ("write", 258, 34, 1), "rmdir": ("write", 84, None, 0),
+    "unlink": ("write", 87, None, 0), "unlinkat": ("write", 263, 35, 1), "rename": ("write", 82, None, 0),
+    "renameat": ("write", 264, 38, 1), "renameat2": ("write", 316, 276, 1), "link": ("write", 86, None, 0),
+    "linkat": ("write", 265, 37, 1), "symlink": ("write", 88, None, 1), "symlinkat": ("write", 266, 36, 2),
+    "chmod": ("write", 90, None, 0), "fchmodat": ("write", 268, 53, 1), "chown": ("write", 92, None, 0),
+    "lchown": ("write", 94, None, 0), "fchownat": ("write", 260, 54, 1), "truncate": ("write", 76, 45, 0),
+    "mknod": ("write", 133, None, 0), "mknodat": ("write", 259, 33, 1), "utimensat": ("write", 280, 88, 1),
+}  # fmt: skip
 # Refused as if the kernel were old: the C library then falls back to a call that a filter can read.
 UNKNOWN = {"clone3": (435, 435), "openat2": (437, 437)}
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_ALLOW, _KILL_PROCESS, _ERRNO, _NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
 _X32_BIT = 0x40000000
 
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TCGETS, _FIONREAD, _FIOCLEX = 0x5401, 0x541B, 0x5451
+NOTIFICATION_RECEIVE, NOTIFICATION_SEND, NOTIFICATION_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
+_NOTIFICATIONS = NOTIFICATION_RECEIVE, NOTIFICATION_SEND, NOTIFICATION_FLAGS
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 4, 1030
 _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
 _CLONE_THREAD = 0x00010000
+# How a box forks: as the C library does, and with CLONE_PARENT_SETTID, which nothing else sets without CLONE_THREAD.
+FORK_OF_A_BOX = 0x01300000 | signal.SIGCHLD
 _RLIMIT_STACK = 3
 _AT_EMPTY_PATH = 0x1000
 _PID_MARK = 0x5A5A1234
 
 
-def supervisor_filter(machine: str | None = None, native: bool = False) -> bytes:
+def supervisor_filter(machine: str | None = None, native: bool = False, reports: bool = False) -> bytes:
     """Layer 1: everything that is not listed fails with EPERM; foreign architectures kill the process.
 
     ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user. With
-    ``native``, files may be opened for writing, for compilers: Landlock permits none but memory files.
+    ``native``, files may be opened for writing, for compilers: Landlock permits none but memory files. With
+    ``reports``, what is `REPORTED` fails with ENOSYS, unless a `reporting_filter` with a listener comes on top: of two
+    equal verdicts the kernel takes that of the newer filter.
 
     Raises:
         KeyError: no table for this machine.
     """
     machine = machine or platform.machine()
-    more = (BECOMING, STARTING) if native else ()
+    more = (*((BECOMING, STARTING) if native else ()), *((LISTENING,) if reports else ()))
     numbers = _numbers(machine, COMPUTING, INSPECTED, SUPERVISING, UNKNOWN, *more)
     rules: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
@@ -110,13 +133,17 @@ def supervisor_filter(machine: str | None = None, native: bool = False) -> bytes
         rules += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
     rules += _if_any([numbers.pop(name) for name in UNKNOWN], [_refuse(errno.ENOSYS)])
     if not native:
-        rules += _reading_only({name: numbers.pop(name) for name in OPENING if name in numbers})
-    commands = [_argument(1), *_if_any([_TCGETS, _FIONREAD, _FIOCLEX], [_allow()]), _refuse(errno.ENOTTY)]
+        opening = {name: numbers.pop(name) for name in OPENING if name in numbers}
+        rules += _reading_only(opening, _notify() if reports else _refuse(errno.EACCES))
+    harmless = [_TCGETS, _FIONREAD, _FIOCLEX, *(_NOTIFICATIONS if reports else ())]
+    commands = [_argument(1), *_if_any(harmless, [_allow()]), _refuse(errno.ENOTTY)]
     rules += _if_any([numbers.pop("ioctl")], commands)
     harmless = [_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC, *([_F_ADD_SEALS] if native else [])]
     set_flags = [_argument(2), (_ANY_BIT, 1, 0, _O_ASYNC), _allow()]
     commands = [_argument(1), *_if_any(harmless, [_allow()]), (_EQUAL, 0, len(set_flags), _F_SETFL), *set_flags]
     rules += _if_any([numbers.pop("fcntl")], [*commands, _refuse(errno.EPERM)])
+    if reports:
+        rules += _if_any([call for call in reported_calls(machine) if call not in numbers.values()], [_notify()])
     for low, high in _ranges(sorted(numbers.values())):
         if low == high:
             rules += [(_EQUAL, 0, 1, low), _allow()]
@@ -125,29 +152,59 @@ def supervisor_filter(machine: str | None = None, native: bool = False) -> bytes
     return _assemble([*rules, _refuse(errno.EPERM)])
 
 
-def program_filter(pid: int, machine: str | None = None, may_open: bool = True) -> bytes:
+def reported_calls(machine: str | None = None) -> dict[int, tuple[str, int]]:
+    """The kind of attempt, and the place of a path among the arguments or -1, by the number of a system call."""
+    is_first = (machine or platform.machine()) == next(iter(AUDIT_ARCHITECTURES))
+    found = [(first if is_first else second, kind, place) for kind, first, second, place in REPORTED.values()]
+    return {number: (kind, place) for number, kind, place in found if number is not None}
+
+
+def reporting_filter(machine: str | None = None) -> bytes:
+    """The layer between, of a box and its tests: what is `REPORTED` asks whoever has the listener.
+
+    Raises:
+        KeyError: no table for this machine.
+    """
+    machine = machine or platform.machine()
+    clone = _numbers(machine, INSPECTED)["clone"]
+    rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
+    is_box = [(_EQUAL, 0, 1, FORK_OF_A_BOX), _allow()]
+    rules += _if_any([clone], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), *is_box, _notify()])
+    rules += _if_any(list(_numbers(machine, LISTENING).values()), [_refuse(errno.EPERM)])
+    rules += _if_any([number for number in reported_calls(machine) if number != clone], [_notify()])
+    return _assemble([*rules, _allow()])
+
+
+def program_filter(pid: int, machine: str | None = None, may_open: bool = True, reports: bool = False) -> bytes:
     """Layer 2 for the test process ``pid``: no children, signals only to itself, no limits raised.
 
-    With ``may_open`` false, for kernels without Landlock, no file can be opened either. Every test installs one, and
-    the kernel compiles it anew, so it is as short as it can be.
+    With ``may_open`` false, for kernels without Landlock, no file can be opened either. With ``reports``, opening and
+    starting processes are left to the `reporting_filter`. Every test installs one, and the kernel compiles it anew, so
+    it is as short as it can be.
 
     Raises:
         KeyError: no table for this machine.
     """
     machine = machine or platform.machine()
     numbers = _numbers(machine, INSPECTED, SUPERVISING)
+    left = set(REPORTED) if reports else set()
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
-    rules += _if_any([numbers[name] for name in SUPERVISING if name in numbers], [_refuse(errno.EPERM)])
-    if not may_open:
+    refused = [numbers[name] for name in SUPERVISING if name in numbers and name not in left]
+    rules += _if_any(refused, [_refuse(errno.EPERM)])
+    if not may_open and not reports:
         rules += _if_any([numbers[name] for name in OPENING if name in numbers], [_refuse(errno.EACCES)])
-    return _assemble([*rules, *_alone(pid, numbers), _allow()])
+    return _assemble([*rules, *_alone(pid, numbers, reports), _allow()])
 
 
-def native_filter(pid: int, place: int, machine: str | None = None, may_write: bool = False) -> bytes:
+def native_filter(
+    pid: int, place: int, machine: str | None = None, may_write: bool = False, reports: bool = False
+) -> bytes:
     """Layer 2 for the compiled program ``pid``: as `program_filter`, and no file is opened for writing.
 
     It may read links, as AddressSanitizer does with its own; Landlock keeps those of other processes from it. With
     ``may_write`` it is the filter of a compiler, which opens its output.
+
+    With ``reports`` it is the `reporting_filter` as well; its listener can be sent through descriptor ``place`` + 2.
 
     A process can become only the file at descriptor ``place``, as the launcher does once. A program has no such
     descriptor, nor can it make one: the number is beyond its limit. So no other thread can take over the process, and
@@ -157,28 +214,35 @@ def native_filter(pid: int, place: int, machine: str | None = None, may_write: b
         KeyError: no table for this machine.
     """
     machine = machine or platform.machine()
-    numbers = _numbers(machine, INSPECTED, SUPERVISING, BECOMING)
+    numbers = _numbers(machine, INSPECTED, SUPERVISING, BECOMING, LISTENING, STARTING)
+    refusal = _notify() if reports else _refuse(errno.EPERM)
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
-    refused = [numbers[name] for name in (*SUPERVISING, *BECOMING) if name in numbers and name not in LINKS]
-    rules += _if_any(refused, [_refuse(errno.EPERM)])
-    starting = _numbers(machine, STARTING)
-    rules += _if_any([starting["execve"]], [_refuse(errno.EPERM)])
     is_place, is_itself = (_EQUAL, 0, 3, place), (_EQUAL, 0, 1, _AT_EMPTY_PATH)
-    body = [_argument(0), is_place, _argument(4), is_itself, _allow(), _refuse(errno.EPERM)]
-    rules += _if_any([starting["execveat"]], body)
+    rules += _if_any([numbers["execveat"]], [_argument(0), is_place, _argument(4), is_itself, _allow(), refusal])
+    if reports:
+        is_way = [_argument(0), (_EQUAL, 0, 1, place + 2), _allow(), _refuse(errno.EPERM)]
+        rules += _if_any([numbers.pop("sendmsg")], is_way)
+        is_thread = [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refusal]
+        rules += _if_any([numbers["clone"]], is_thread)
+        rules += _if_any(list(reported_calls(machine)), [refusal])
+    taken = (*SUPERVISING, *BECOMING, *LISTENING, "execve")
+    refused = [numbers[name] for name in taken if name in numbers and name not in LINKS]
+    rules += _if_any(refused, [_refuse(errno.EPERM)])
     if not may_write:
-        rules += _reading_only(numbers)
+        rules += _reading_only(numbers, _refuse(errno.EACCES))
     return _assemble([*rules, *_alone(pid, numbers), _allow()])
 
 
-def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, int]:
+def program_filter_template(
+    machine: str | None = None, may_open: bool = True, reports: bool = False
+) -> tuple[bytes, int]:
     """`program_filter` for a process not yet known, and the offset of the four bytes for its id."""
-    return _template(program_filter(_PID_MARK, machine, may_open))
+    return _template(program_filter(_PID_MARK, machine, may_open, reports))
 
 
-def native_filter_template(place: int, may_write: bool) -> tuple[bytes, int]:
+def native_filter_template(place: int, may_write: bool, reports: bool = False) -> tuple[bytes, int]:
     """`native_filter` for a process not yet known, and the offset of the four bytes for its id."""
-    return _template(native_filter(_PID_MARK, place, may_write=may_write))
+    return _template(native_filter(_PID_MARK, place, may_write=may_write, reports=reports))
 
 
 def _template(program: bytes) -> tuple[bytes, int]:
@@ -191,20 +255,24 @@ def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dic
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _reading_only(numbers: Mapping[str, int]) -> list[Instruction]:
+def _reading_only(numbers: Mapping[str, int], otherwise: Instruction) -> list[Instruction]:
     """Files are opened for reading only."""
     rules: list[Instruction] = []
     for name, position in zip(OPENING, (1, 2), strict=True):
         if name in numbers:
-            body = [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()]
+            body = [_argument(position), (_ANY_BIT, 0, 1, WRITING), otherwise, _allow()]
             rules += _if_any([numbers[name]], body)
     return rules
 
 
-def _alone(pid: int, numbers: Mapping[str, int]) -> list[Instruction]:
+def _alone(pid: int, numbers: Mapping[str, int], reports: bool = False) -> list[Instruction]:
     """No children but threads, signals to ``pid`` only, no limits raised."""
     refuse = _refuse(errno.EPERM)
-    rules = _if_any([numbers["clone"]], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
+    if reports:
+        permitted = [(_EQUAL, 0, 1, FORK_OF_A_BOX), refuse, _allow()]
+    else:
+        permitted = [(_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse]
+    rules = _if_any([numbers["clone"]], [_argument(0), *permitted])
     rules += _if_any([numbers["kill"], numbers["tgkill"]], [_argument(0), (_EQUAL, 0, 1, pid), _allow(), refuse])
     # Reading a limit passes no new one: both halves of that pointer are zero. A larger stack, which contest programs
     # ask for, is granted in words alone: theirs is fixed, and pure Python needs little of it.
@@ -226,6 +294,10 @@ def _argument(position: int, high: bool = False) -> Instruction:
 
 def _allow() -> Instruction:
     return (_RETURN, 0, 0, _ALLOW)
+
+
+def _notify() -> Instruction:
+    return (_RETURN, 0, 0, _NOTIFY)
 
 
 def _refuse(error: int) -> Instruction:

@@ -118,7 +118,7 @@ def serve(prepare: Callable[[str], Any], box: Callable[..., NoReturn]) -> None:
             if pid < 0:
                 raise OSError("the system refuses another process")
             _, status = os.waitpid(pid, 0)
-            messages.send(control, f"gone {status}")
+            messages.send(control, f"gone {status} {layers.notes(pid)}")
         for descriptor in files:
             os.close(descriptor)
 
@@ -160,6 +160,7 @@ def _try_out(layers: Any) -> None:
     pid = fork()
     if pid == 0:
         try:
+            layers.begin_box(zygote)
             layers.enter_box(compile("", script.FILE_NAME, "exec"))
             layers.seal(zygote)
             os._exit(0)
@@ -173,7 +174,7 @@ def _try_out(layers: Any) -> None:
 def _box(zygote: int, request: str, files: list[int], control: socket, layers: Any) -> NoReturn:
     """Compile one program and run its tests; the process ends here."""
     try:
-        layers.die_with(zygote)
+        layers.begin_box(zygote)
         cpu, wall, memory, output, compile_cpu, compile_memory, *batch = request.split()[1:]
         source_file = files.pop(0)
         testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS, keep_hard=True)
@@ -226,7 +227,7 @@ def _run_tests(
             # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
             program.stage("__main__" if prelude == "-" else "solution")
             releases = None if prelude == "-" else supervision.Releases(own[3], own[5:])
-            pid = fork()
+            pid = layers.fork()
             if pid == 0:
                 answer = ""  # how earlier tests ended: a program can look into the frames below its own
                 if releases is not None:
