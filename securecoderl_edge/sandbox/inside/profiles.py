@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +54,7 @@ class Profiles:
         self._seccomp: Any = load("seccomp")
         self._death_signal: Any = self.lockdown.DeathSignal()
         self._layers: dict[str, bytes] = {}
+        self._library: Any = load("library")
         self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
         self._place, self._emulator = place, emulator
 
@@ -70,8 +70,9 @@ class Profiles:
             raise OSError(f"C programs need Landlock (level full), which level {self.level} does not have")
         lockdown = self.lockdown
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
-        python = (os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"))
-        everything = (*python, *self._readable, *self._libraries, *DEVICES, "/proc")
+        # Without the packages in folders of libraries; below, the layers of each process name whole folders.
+        of_tools = self._library.of_libraries((*self._readable, *self._libraries))
+        everything = (*self._library.of_python(), *of_tools, *DEVICES, "/proc")
         ruleset = lockdown.create_ruleset(everything, [*self._tools, self._loader])
         if ruleset is None:
             raise OSError("this kernel has no Landlock")
