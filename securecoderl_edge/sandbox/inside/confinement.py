@@ -25,8 +25,11 @@ READABLE = (
     "/usr/lib", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/localtime", "/etc/ld.so.cache",
     "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
 )  # fmt: skip
-# These do something when they are imported: open a browser, print a poem, open a window.
-NEVER_IMPORTED = frozenset(("antigravity", "idlelib", "this", "turtle", "turtledemo"))
+# Parts of the names of modules that do something when they are imported: run a command, read files of the user, start a
+# process, print a poem, open a window; and tests. `tests/sandbox/test_named_imports.py` tries all others out.
+NEVER_IMPORTED = frozenset(
+    ("__main__", "_ios_support", "_pyrepl", "antigravity", "idlelib", "test", "tests", "this", "turtle", "turtledemo")
+)
 MOST_IMPORTS = 64
 # Imported late by functions of modules that are there, which a test without Landlock could not.
 LATE_IMPORTS = (
@@ -119,12 +122,11 @@ class Confinement:
 def import_named_modules(code: CodeType) -> None:
     """Import what the import statements of a program name in the standard library, the first `MOST_IMPORTS` of them.
 
-    A module that is named only at run time is left to the test.
+    A module that is named only at run time, or that does something when it is imported, is left to the test.
     """
     seen: set[str] = set()
     for name, members in _import_statements(code):
-        top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names or top in NEVER_IMPORTED:
+        if not only_defines(name):
             continue
         if name not in seen and len(seen) < MOST_IMPORTS:
             seen.add(name)
@@ -136,9 +138,15 @@ def import_named_modules(code: CodeType) -> None:
         for member in members:
             full_name = f"{name}.{member}"
             is_new = full_name not in seen and len(seen) < MOST_IMPORTS
-            if is_new and not member.startswith("_") and not hasattr(module, member):
+            if is_new and not member.startswith("_") and only_defines(full_name) and not hasattr(module, member):
                 seen.add(full_name)
                 _import(full_name)
+
+
+def only_defines(name: str) -> bool:
+    """Whether a module is of the standard library and does nothing when it is imported but to define names."""
+    parts = name.split(".")
+    return parts[0] in sys.stdlib_module_names and NEVER_IMPORTED.isdisjoint(parts)
 
 
 def _import_statements(code: CodeType) -> Iterator[tuple[str, list[str]]]:
