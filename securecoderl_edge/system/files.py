@@ -65,6 +65,19 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around writes to a file in place: the system names no file when it refuses them.
+
+    Raises:
+        SceError: the system refuses a write (no space), or to open the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SceError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
 def write_atomically(path: Path) -> Iterator[IO[str]]:
     """Open ``path`` for writing UTF-8 text; it appears, flushed to disk, only when the block succeeds."""
     with temporary_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
@@ -159,7 +172,7 @@ def open_lock(folder: Path) -> IO[str]:
     return open(folder / ".lock", "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
 
 
-def take_lock(file: IO[str]) -> bool:
+def take_lock(file: IO[Any]) -> bool:
     """Lock an open file until it is closed; False if another process holds it, True if locks are not supported."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
