@@ -108,9 +108,7 @@ def _show(answer: Answer, scorer: Scorer, file: EditedFile) -> None:
 def _print_diff(text: str) -> None:
     """Print a diff: unchanged to a pipe; to a terminal with colors, and control characters escaped."""
     if not data.is_terminal:
-        if sys.stdout:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        click.echo(text, nl=False, color=True)
         return
     from rich.text import Text
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
+
+import click
 
 from securecoderl_edge.commands.console import data, say, talk
 from securecoderl_edge.generation.answering import Watcher
@@ -129,7 +130,7 @@ def show_answer(answer: Answer, scorer: Scorer, *, is_raw: bool) -> None:
 
 def _print_program(text: str, language: str) -> None:
     """Print a program: unchanged to a pipe; to a terminal in colors, with escaped control characters."""
-    if not (text and sys.stdout):
+    if not text:
         return
     if data.is_terminal and language:
         from rich.syntax import Syntax
@@ -138,6 +139,5 @@ def _print_program(text: str, language: str) -> None:
         data.print(Syntax("", LANGUAGES[language].fence, theme="ansi_dark").highlight(shown), soft_wrap=True, end="")
         return
     shown = escape_controls(text) if data.is_terminal else text
-    # Not click.echo, which would remove escape sequences from a program's text.
-    sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
-    sys.stdout.flush()
+    # With color: else escape sequences would be removed from a program's text.
+    click.echo(shown, nl=not shown.endswith("\n"), color=True)

@@ -36,7 +36,7 @@ def score_completions(config: ScoreConfig) -> None:
     out = Path(config.out) if config.out is not None else None
     if out is not None:  # an existing one is continued
         refuse_to_overwrite(out, True, config.problems, config.completions)
-    with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
+    with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as append:
         scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}
         missing = [submission for submission in submissions if submission.key not in scores]
         if scores:
@@ -45,9 +45,8 @@ def score_completions(config: ScoreConfig) -> None:
             for batch in scorer.in_batches(missing):
                 done = [score for score, _ in batch]
                 text = "".join(map(score_line, done))
-                if file is not None:
-                    file.write(text)
-                    file.flush()
+                if append is not None:
+                    append(text)
                 else:
                     click.echo(text, nl=False)
                 scores |= {(each.id, each.sample): each for each in done}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import signal
 import sys
 import traceback
@@ -135,12 +136,24 @@ def main(args: list[str] | None = None) -> Any:
         sys.exit(1)
     except OSError as error:
         # The system rejected a file or a stream: no space, no permission.
-        place = f"{error.filename}: " if error.filename is not None else ""
-        _fail(f"{place}{error.strerror or error}", debug)
+        _fail(f"{_place(error)}{error.strerror or error}", debug)
     except Exception as error:
         if is_device_failure(error):
             _fail(f"the GPU failed ({first_line(error)}). Run the same command again, or add --device cpu", debug)
         _fail(f"{type(error).__name__}: {error} (a bug in sce; run with --debug for the traceback)", debug)
+
+
+def _place(error: OSError) -> str:
+    """The file that the system rejected. Of a stream it names none; those that write to ours are click and rich."""
+    if error.filename is not None:
+        return f"{error.filename}: "
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    writer = frames[-1].f_globals.get("__name__", "").partition(".")[0] if frames else ""
+    if writer not in ("click", "rich"):
+        return ""
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nothing:  # what is left is written when we exit
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    return "standard output: "
 
 
 def _fail(message: str, debug: bool, exit_code: int = 1) -> NoReturn:

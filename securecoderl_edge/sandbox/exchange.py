@@ -14,9 +14,10 @@ import tempfile
 from typing import Any
 
 from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, OWN_ERROR_STATUS, THREADS_STATUS
-from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED, request_text
+from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED, RETURNED_NONE, request_text
 from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, StoppedBy, WorkerLost
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
+from securecoderl_edge.sandbox.noting import noting
 
 # The limit for which a supervisor stopped a test, as it reports it; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
@@ -38,7 +39,8 @@ class Exchange:
         if call is not None:
             self._outputs.append(memory_file())
             self._inputs.append(memory_file())
-            request = request_text(call.expression, call.is_assertion, call.setup, call.entry_point)
+            expression = noting(call.expression, call.entry_point, call.is_assertion)
+            request = request_text(expression, call.is_assertion, call.setup, call.entry_point)
             self._pieces = [memory_file(request)]
             if call.is_assertion:
                 self._nonce = secrets.token_hex(16)
@@ -78,13 +80,15 @@ class Exchange:
         if not answer:
             return {}
         if self._call is not None and self._call.is_assertion:
-            return {"value": str(answer == self._nonce.encode())}
+            return {"value": str(answer == self._nonce.encode()), "returns_none": answer == RETURNED_NONE.encode()}
         try:
             text = answer.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
             text = answer.decode("utf-8", "replace")
         if text.startswith(RAISED):
             return {"raised": tuple(text[len(RAISED) :].split("\n"))}
+        if text.startswith(RETURNED_NONE):
+            return {"value": text[len(RETURNED_NONE) :], "returns_none": True}
         return {"value": text.removeprefix(RETURNED)}
 
     def close(self) -> None:

@@ -52,6 +52,8 @@ class Execution:
             specific first; empty if it raised none.
         on_target: whether it ran on the emulated board of a target.
         own_error: for a `FunctionCall`, whether statements of the program itself failed before it.
+        returns_none: for a `FunctionCall`, whether its entry point returned None each time that the expression called
+            it.
     """
 
     returncode: int
@@ -63,6 +65,7 @@ class Execution:
     raised: tuple[str, ...] = ()
     on_target: bool = False
     own_error: bool = False
+    returns_none: bool = False
 
     @property
     def clean(self) -> bool:

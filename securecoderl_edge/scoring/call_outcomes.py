@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
-from securecoderl_edge.problems.assertions import Assertion, holds
+from securecoderl_edge.problems.assertions import Assertion, Comparison, holds
 from securecoderl_edge.problems.test_file import TestFile
 from securecoderl_edge.sandbox import Execution, FunctionCall, literal
 from securecoderl_edge.sandbox.file_tests import call_of_file_test
@@ -39,7 +39,7 @@ def call_of(assertion: Assertion, file: TestFile | None = None) -> FunctionCall:
 
 
 def judge(execution: Execution, assertion: Assertion) -> Outcome:
-    """The outcome of one call. A value other than None counts as output."""
+    """The outcome of one call. A value other than None counts as output, whatever the assertion makes of it."""
     is_raised = assertion.comparison == "raises" and set(assertion.expected) & set(execution.raised)
     if is_raised and not execution.stopped_by:
         return Outcome("pass", True, True)
@@ -51,8 +51,17 @@ def judge(execution: Execution, assertion: Assertion) -> Outcome:
         return Outcome("crash", False, False)
     if _text_holds(execution.value, assertion):
         return Outcome("pass", True, True)
-    silent = execution.value == "None" or (assertion.comparison == "true" and execution.value.startswith("(True"))
+    silent = execution.returns_none or _is_none(execution.value, assertion.comparison)
     return Outcome("silent" if silent else "wrong", not silent, False)
+
+
+def _is_none(text: str, comparison: Comparison) -> bool:
+    match comparison:
+        case "true":
+            return text.startswith("(True")
+        case "each":  # a list of values
+            return set(text[1:-1].split(", ")) == {"None"}
+    return text == "None"
 
 
 def less_own_errors(outcomes: Sequence[Outcome], executions: Sequence[Execution]) -> list[Outcome]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem
@@ -22,7 +22,7 @@ from securecoderl_edge.prompts.extraction import (
 )
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Submission
-from securecoderl_edge.system.files import take_lock
+from securecoderl_edge.system.files import take_lock, writing
 from securecoderl_edge.system.rows import decode_line, read_jsonl
 
 Key = tuple[str, int]
@@ -88,24 +88,29 @@ def _submitted(record: Mapping[str, Any], known: Container[str]) -> tuple[Any, A
 
 
 @contextmanager
-def open_scores(path: Path) -> Iterator[IO[str]]:
-    """Open a score file to append lines; it is locked while the block runs.
+def open_scores(path: Path) -> Iterator[Callable[[str], None]]:
+    """Open a score file, locked while the block runs; yields a function that appends lines to it.
 
     Raises:
         UsageError: it is a folder or a device, or another process is appending to it.
-        SceError: it cannot be written.
+        SceError: it cannot be written; also from the function.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a regular file; choose another --out")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        out = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise SceError(f"cannot write {path}: {error.strerror}") from None
+        out = path.open("ab", buffering=0)  # closing it then has nothing left to write
+
+    def append(text: str) -> None:
+        data = text.encode("utf-8")
+        with writing(path):
+            while data:
+                data = data[out.write(data) :]
+
     with out:
         if not take_lock(out):
             raise UsageError(f"{path}: another process is adding scores; wait, or choose another --out")
-        yield out
+        yield append
 
 
 def read_scores(
@@ -148,11 +153,12 @@ def read_scores(
             if (score.id, score.sample) in scores:
                 raise SceError(f"{where}: duplicate sample {score.sample} of {score.id!r}; remove one line")
             scores[score.id, score.sample] = score
-    if truncated:
-        os.truncate(path, len(whole))
-    elif whole and not whole.endswith(b"\n"):
-        with path.open("ab") as out:
-            out.write(b"\n")
+    with writing(path):
+        if truncated:
+            os.truncate(path, len(whole))
+        elif whole and not whole.endswith(b"\n"):
+            with path.open("ab") as out:
+                out.write(b"\n")
     return scores
 
 

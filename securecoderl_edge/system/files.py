@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -21,15 +22,21 @@ from securecoderl_edge.errors import SceError
 
 _ABANDONED_SECONDS = 600
 _REPLACED = "-replaced"
-# The part of a temporary name after `_stem`, as this module and tempfile write it.
-_TEMPORARY = re.compile(rf"(?P<process>[0-9]{{1,9}})-[0-9a-z_]{{8}}(?P<replaced>{_REPLACED})?")
+_LONGEST_NAME = 40
+# A temporary name, as this module and tempfile write it: of which target, by which process of which machine.
+_TEMPORARY = re.compile(
+    rf"\.(?P<target>.{{1,{_LONGEST_NAME}}})\.tmp-(?P<process>[0-9]{{1,9}})-(?:(?P<machine>[0-9a-f]{{6}})-)?[0-9a-z_]{{8}}"
+    rf"(?P<replaced>{_REPLACED})?",
+    re.DOTALL,
+)
 
 
 @contextmanager
 def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path in ``path``'s folder; rename it to ``path`` on success, else delete it.
 
-    The block may create a file or a folder there. A link at ``path`` stays; its target is replaced.
+    The block may create a file or a folder there. A link at ``path`` stays; its target is replaced. What killed
+    processes of this machine left in the folder is deleted first.
 
     Args:
         replace_folder: also replace a folder at ``path``, once the new one is on disk.
@@ -46,6 +53,7 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
         if target.exists() and not target.is_file() and not target.is_dir():
             raise SceError(f"cannot write {path}: not a regular file")
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_those_of_killed(target.parent)
         try:
             yield temporary
         except OSError as error:
@@ -65,6 +73,19 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around writes to a file in place: the system names no file when it refuses them.
+
+    Raises:
+        SceError: the system refuses a write (no space), or to open the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SceError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextmanager
 def write_atomically(path: Path) -> Iterator[IO[str]]:
     """Open ``path`` for writing UTF-8 text; it appears, flushed to disk, only when the block succeeds."""
     with temporary_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
@@ -74,22 +95,52 @@ def write_atomically(path: Path) -> Iterator[IO[str]]:
 def remove_abandoned(path: Path) -> None:
     """Delete files that `temporary_beside` left for ``path`` when its process was killed; an export's are large.
 
-    Files that changed within the last ten minutes stay: a folder can be shared, and process ids are valid on one
-    machine only.
+    Those of other machines, or from before a restart, stay for ten minutes after their last change: a folder can be
+    shared, and a process id is valid on one machine only.
     """
     target = Path(os.path.realpath(path))
+    _remove_those_of_killed(target.parent)
     for left in target.parent.glob(f"{glob.escape(_stem(target))}*"):
-        named = _TEMPORARY.fullmatch(left.name.removeprefix(_stem(target)))
+        named = _TEMPORARY.fullmatch(left.name)
         if named is None or _runs(int(named["process"])):
             continue
         with suppress(OSError):
             latest = max(each.lstat().st_mtime for each in (left, *left.rglob("*")))
-            if time.time() - latest <= _ABANDONED_SECONDS:
-                continue
-            if named["replaced"] and not target.exists():
-                left.rename(target)  # the process was killed before the new folder got its name
-            else:
-                _remove(left)
+            if time.time() - latest > _ABANDONED_SECONDS:
+                _put_back_or_remove(left, target, named)
+
+
+def _remove_those_of_killed(folder: Path) -> None:
+    """Delete what processes of this machine that have ended left in a folder, whatever they were writing."""
+    names = []
+    with suppress(OSError), os.scandir(folder) as entries:  # a folder that cannot be listed may be written to
+        names = [each.name for each in entries if each.name.startswith(".") and ".tmp-" in each.name]
+    for name in names:
+        named = _TEMPORARY.fullmatch(name)
+        if named is None or named["machine"] != _machine() or _runs(int(named["process"])):
+            continue
+        if named["replaced"] and len(named["target"]) == _LONGEST_NAME:
+            continue  # which may be cut: `remove_abandoned` knows what it was
+        with suppress(OSError):
+            _put_back_or_remove(folder / name, folder / named["target"], named)
+
+
+def _put_back_or_remove(left: Path, target: Path, named: re.Match[str]) -> None:
+    if named["replaced"] and not target.exists():
+        left.rename(target)  # the process was killed before the new folder got its name
+    else:
+        _remove(left)
+
+
+@lru_cache
+def _machine() -> str:
+    """Where a process id is valid: this machine since it started, and this container."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        place = f"{started} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        place = platform.node()
+    return hashlib.sha256(place.encode()).hexdigest()[:6]
 
 
 def _put(temporary: Path, target: Path, replace_folder: bool) -> None:
@@ -109,12 +160,12 @@ def _put(temporary: Path, target: Path, replace_folder: bool) -> None:
 
 def temporary_prefix(path: Path) -> str:
     """The prefix of this process's temporary names next to ``path``, by which `remove_abandoned` finds them."""
-    return f"{_stem(path)}{os.getpid()}-"
+    return f"{_stem(path)}{os.getpid()}-{_machine()}-"
 
 
 def _stem(target: Path) -> str:
     """The prefix of temporary names next to ``target``; cut, since the name itself may have the maximum length."""
-    return f".{target.name[:40]}.tmp-"
+    return f".{target.name[:_LONGEST_NAME]}.tmp-"
 
 
 def _runs(process: int) -> bool:
@@ -159,7 +210,7 @@ def open_lock(folder: Path) -> IO[str]:
     return open(folder / ".lock", "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
 
 
-def take_lock(file: IO[str]) -> bool:
+def take_lock(file: IO[Any]) -> bool:
     """Lock an open file until it is closed; False if another process holds it, True if locks are not supported."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.system.files import write_atomically
+from securecoderl_edge.system.files import write_atomically, writing
 
 # Bytes of a line, as a record of a data set can be; decoded, JSON takes up to 25 times as many.
 LONGEST_LINE = 1 << 26
@@ -38,14 +38,12 @@ class RowFile:
             SceError: the file cannot be written.
         """
         text = "".join(json.dumps(_finite(row)) + "\n" for row in rows)
-        try:
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as out:
                 out.write(text)
                 out.flush()
                 os.fsync(out.fileno())
-        except OSError as error:
-            raise SceError(f"cannot write {self.path}: {error.strerror}") from error
 
     def read(self) -> list[dict[str, Any]]:
         """All rows; none if there is no file.
@@ -160,7 +158,8 @@ def decode_line(line: bytes, where: str) -> Any:
 def drop_truncated_line(path: Path) -> None:
     """Remove the last line of a file of rows if an interruption truncated it."""
     if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        with writing(path):
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def _finite(value: Any) -> Any:

@@ -196,7 +196,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence() -> None:
         shown = subprocess.run(
             [sys.executable, "-m", "securecoderl_edge", "--version"], stdout=full, stderr=subprocess.PIPE, text=True
         )
-    assert (shown.returncode, shown.stderr) == (1, "sce: No space left on device\n")
+    assert (shown.returncode, shown.stderr) == (1, "sce: standard output: No space left on device\n")
 
 
 def test_a_file_that_the_system_refuses_is_named(

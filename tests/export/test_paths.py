@@ -52,9 +52,7 @@ def test_a_killed_export_leaves_nothing_under_the_name_and_its_rest_goes_with_th
     assert left
     assert victim.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
-    left = list(tmp_path.glob(".*.tmp-*"))
-    for path in [each for found in left for each in (found, *found.rglob("*"))]:
-        os.utime(path, (0, 0))
+    assert list(tmp_path.glob(".*.tmp-*")) != []
     assert run(str(base), *arguments)[0] == 0
     assert (tmp_path / name).exists()
     assert list(tmp_path.glob(".*.tmp-*")) == []

@@ -73,11 +73,25 @@ OTHERS = {
     "for _ in range(20000): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
 }
 
+SLOW_TO_END = {
+    "the first thread leaves": "import ctypes, platform, threading, time\n"
+    "threading.Thread(target=time.sleep, args=(99,)).start()\n"
+    "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)",
+    "the first thread leaves, another works": "import ctypes, platform, threading\n"
+    "def work():\n    while True: pass\n"
+    "threading.Thread(target=work).start()\n"
+    "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)",
+}
+
 
 def read_programs() -> list[dict[str, str]]:
     """The programs of the data set, if available, and ours."""
     lines = DATA.read_text(encoding="utf-8").splitlines() if DATA.exists() else []
-    ours = [{"name": name, "code": code, "stdin": "", "expect": "crash"} for name, code in OTHERS.items()]
+    ours = [
+        {"name": name, "code": code, "stdin": "", "expect": expect}
+        for expect, programs in (("crash", OTHERS), ("timeout", SLOW_TO_END))
+        for name, code in programs.items()
+    ]
     return [json.loads(line) for line in lines] + ours
 
 

@@ -215,6 +215,7 @@ def test_time_that_a_program_waits_for_a_core_does_not_count_up_to_a_bound(
 def test_the_macos_profile_denies_by_default_and_quotes_paths() -> None:
     text = seatbelt.profile(['/a "b"\\c'])
     assert "(deny default)" in text
+    assert text.index("site-packages") > text.rindex("(allow file-read* ")
     assert r'(subpath "/a \"b\"\\c")' in text
     assert text.count("(") == text.count(")")
     with pytest.raises(OSError, match="sandbox_init"):

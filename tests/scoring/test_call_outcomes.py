@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from securecoderl_edge.problems.assertions import assertions_of, translate
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Execution, Limits, SandboxPool, literal
+from securecoderl_edge.sandbox.noting import noting
 from securecoderl_edge.scoring.call_outcomes import call_of, judge
+from securecoderl_edge.scoring.scorer import Scorer
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,58 @@ def answer(value: str | None, returncode: int = 0) -> Execution:
 def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = "") -> str:
     check = translate(assertion, "f", "apps" if "apps" in source else "")
     return judge(sandbox.run(program, calls=[call_of(check)]).executions[0], check).verdict
+
+
+FORMS = [
+    "assert f(1)", "assert not f(1)", "assert f(1), 'message'", "assert f(1) == 2", "assert f(1) != None",
+    "assert f(1) is True", "assert f(1) in (1, 2)", "assert 1 in [f(1)]", "assert str(f(1)) == '1'",
+    "assert isinstance(f(1), bool)", "assert bool(f(1)) == True", "assert f(1) and f(2)", "assert f(1) == f(2) == 3",
+    "assert f(1) != f(2)", "assert [f(1), f(2)] == [1, 2]", "assert (f(1) or 0) > 0", "x = 1\nassert f(x) or f(x + 1)",
+    "assert all(f(n) for n in (1, 2))", "for n in (1, 2):\n    assert f(n) is n", "assert C().f(1) if 0 else f(1)",
+    "def check(n):\n    assert f(n) == n + 1\ncheck(1)", "assert each_agrees([f(1), f(2)], [1, 2], 0)",
+    "assert each_agrees([f(n) for n in (1, 2)], [1, 2], 0)", "assert (lambda value: value == 1)(f(1))",
+    f"assert f('{'long' * 2000}')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("assertion", FORMS)
+def test_a_function_that_returns_nothing_has_printed_nothing_whatever_is_asserted(
+    assertion: str, sandbox: SandboxPool
+) -> None:
+    """Else a program would be paid for an assertion that makes something of None."""
+    found = verdict(sandbox, "def f(n): pass", assertion)
+    # Some hold for None, as the author of the assertion wants.
+    assert found == ("pass" if assertion in ("assert not f(1)",) else "silent")
+    assert verdict(sandbox, "def f(n): return 0.5", assertion) in ("wrong", "pass")
+
+
+def test_an_empty_function_earns_no_more_than_a_program_that_prints_nothing() -> None:
+    problem = Problem("b", "Is it even?", "call", entry_point="is_even", assertions=tuple(BARE))
+    with Scorer(1, Limits(cpu_seconds=0.5)) as scorer:
+        empty, constant = (scorer.score(problem, f"def is_even(n): {body}") for body in ("pass", "return False"))
+    assert (empty.stage, empty.r_func, empty.verdicts) == (2, 0.4, ("silent",) * 4)
+    assert (constant.stage, constant.verdicts) == (3, ("wrong", "wrong", "wrong", "pass"))
+
+
+BARE = ["assert is_even(2)", "assert not is_even(3) and is_even(2)", "assert is_even(2) == is_even(4) == True",
+        "assert isinstance(is_even(2), bool)"]  # fmt: skip
+
+
+def test_noting_changes_no_answer(sandbox: SandboxPool) -> None:
+    program = (
+        "def f(n, m=0):\n    return n if n < 2 else f(n - 1) + f(n - 2)\nclass Solution:\n    def f(self, n): return n"
+    )
+    holding = ["f(9) == 34", "f(n=9) == f(*[9]) == f(**{'n': 9})", "(y := f(9)) and y > 33", "f'{f(9)}' == '34'",
+               "f.__name__ == 'f' and f(9)", "Solution().f(9) == 9", "max(map(f, (8, 9))) == 34",
+               "'_sce_note' not in f.__code__.co_names and f(9)", "f(f(f(3))) == 1"]  # fmt: skip
+    for expression in holding:
+        assert verdict(sandbox, program, f"assert {expression}") == "pass", expression
+        assert verdict(sandbox, program, f"assert {expression} and 1 != 2") == "pass", expression
+
+
+@pytest.mark.parametrize("name", ["f", "f(1", "f'{", "assert f(1)", "\ud800f(1)", "f(" * 900 + ")" * 900])
+def test_text_that_cannot_be_noted_stays_as_it_is(name: str) -> None:
+    assert noting(name, "f", False) == name
 
 
 @pytest.mark.parametrize(
@@ -161,7 +215,7 @@ def f():
     checks = [translate(assertion, "f") for assertion in ("assert raises(f(), ValueError)", "assert f() == 1")]
     one, other = sandbox.run(program, calls=[call_of(check) for check in checks]).executions
     assert one.value is not None
-    assert "'expression': 'f()'" in one.value
+    assert "'expression': '_sce_note(f())'" in one.value
     assert one.value == other.value
 
 

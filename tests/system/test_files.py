@@ -251,10 +251,83 @@ def test_what_a_killed_process_moved_aside_is_put_back(tmp_path: Path) -> None:
         assert not aside.exists()
 
 
-@pytest.mark.parametrize("name", ["20240101", "999999-notes.txt", "²-0123abcd", "1-0123abcd-mine", "-0123abcd"])
+def killed_while_writing(target: Path, what: str) -> subprocess.Popen[str]:
+    """A process that is killed while it has a temporary file or folder next to ``target``, by ``what``."""
+    program = (
+        "import sys, tempfile, time\nfrom pathlib import Path\n"
+        "from securecoderl_edge.system.files import temporary_beside, temporary_prefix, write_atomically\n"
+        f"target = Path({str(target)!r})\n{what}"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    return process
+
+
+WAIT = "print('there', flush=True); time.sleep(600)\n"
+LEAVING = {
+    "a file": f"with write_atomically(target) as out:\n    out.write('half'); out.flush(); {WAIT}",
+    "a folder": f"with temporary_beside(target) as folder:\n    (folder / 'sub').mkdir(parents=True); {WAIT}",
+    "a workplace": f"with tempfile.TemporaryDirectory(prefix=temporary_prefix(target), dir=target.parent):\n    {WAIT}",
+    "a long name": f"with write_atomically(target.with_name('x' * 250)) as out:\n    {WAIT}",
+}
+
+
+@pytest.mark.parametrize("what", LEAVING)
+def test_whoever_writes_next_into_a_folder_removes_what_killed_processes_left(what: str, tmp_path: Path) -> None:
+    with killed_while_writing(tmp_path / "model.gguf", LEAVING[what]) as victim:
+        write(tmp_path / "first")
+        assert len(names(tmp_path)) == 2, "it lives, and may yet finish"
+        victim.kill()
+    write(tmp_path / "second")
+    assert names(tmp_path) == ["first", "second"]
+
+
+def test_a_temporary_file_of_another_machine_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with killed_while_writing(tmp_path / "a", LEAVING["a file"]) as victim:
+        victim.kill()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(files, "_machine", lambda: "abcdef")
+        write(tmp_path / "b")
+        remove_abandoned(tmp_path / "a")
+        assert len(names(tmp_path)) == 2
+        for path in tmp_path.glob(".*.tmp-*"):
+            os.utime(path, (0, 0))
+        write(tmp_path / "b")
+        assert len(names(tmp_path)) == 2
+        remove_abandoned(tmp_path / "a")
+        assert names(tmp_path) == ["b"]
+
+
+def test_a_folder_that_was_moved_aside_gets_its_name_back_from_whoever_writes_next(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    aside = tmp_path / f".model.tmp-{gone.pid}-{files._machine()}-0123abcd-replaced"
+    for _ in range(2):
+        aside.mkdir()
+        (aside / "mine.txt").write_text("old")
+        write(tmp_path / "other")
+        assert (tmp_path / "model" / "mine.txt").exists()
+        assert not aside.exists()
+
+
+def test_a_folder_that_cannot_be_listed_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    write(tmp_path / "file")
+    assert (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["20240101", "999999-notes.txt", "²-0123abcd", "1-0123abcd-mine", "-0123abcd", "1-MACHINE-0123abcd-mine"]
+)
 def test_names_that_are_not_ours_are_left_alone(tmp_path: Path, name: str) -> None:
-    mine = tmp_path / f".a.gguf.tmp-{name}"
+    mine = tmp_path / f".a.gguf.tmp-{name.replace('MACHINE', files._machine())}"
     mine.write_text("mine")
     os.utime(mine, (0, 0))
     remove_abandoned(tmp_path / "a.gguf")
+    write(tmp_path / "b.gguf")
     assert mine.exists()

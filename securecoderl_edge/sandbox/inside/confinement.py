@@ -26,8 +26,11 @@ READABLE = (
     "/usr/lib", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/localtime", "/etc/ld.so.cache",
     "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
 )  # fmt: skip
-# These do something when they are imported: open a browser, print a poem, open a window.
-NEVER_IMPORTED = frozenset(("antigravity", "idlelib", "this", "turtle", "turtledemo"))
+# Parts of the names of modules that do something when they are imported: run a command, read files of the user, start a
+# process, print a poem, open a window; and tests. `tests/sandbox/test_named_imports.py` tries all others out.
+NEVER_IMPORTED = frozenset(
+    ("__main__", "_ios_support", "_pyrepl", "antigravity", "idlelib", "test", "tests", "this", "turtle", "turtledemo")
+)
 MOST_IMPORTS = 64
 # Imported late by functions of modules that are there, which a test without Landlock could not.
 LATE_IMPORTS = (
@@ -62,10 +65,10 @@ class Confinement:
         self._death_signal: Any = self._lockdown.DeathSignal() if self._lockdown else None
         self._seatbelt: Any = load("seatbelt") if level == "macos" else None
         self._seccomp: Any = load("seccomp") if level in ("full", "no-landlock") else None
+        self._library: Any = load("library")
         self._load = load
         self._notary: Any = None
         self.fork: Any = ctypes.PyDLL(None).fork
-        self._ruleset: int | None = None
         self._seal: Any = None
         # Whether a test process can have children that must be looked for when it ends.
         self.programs_may_fork = self._seccomp is None
@@ -82,16 +85,22 @@ class Confinement:
         if self._seccomp is None:
             return
         is_full = self.level == "full"
+        readable = [*self._library.of_python(), *self._library.of_libraries(READABLE)]
         if self._lockdown.can_listen():
             self.fork = self._lockdown.Fork(self._seccomp.FORK_OF_A_BOX)
+            # To list the folders of the library, as an import may, is no attempt.
             self._notary = self._load("notary").Notary(
-                self._lockdown, self._seccomp, [*library, *READABLE], may_open=is_full
+                self._lockdown, self._seccomp, readable, harmless=library, may_open=is_full
             )
         self._lockdown.prctl(self._lockdown.PR_SET_NO_NEW_PRIVS, 1)
         if is_full:
-            self._ruleset = self._lockdown.create_ruleset([*library, *READABLE])
-            if self._ruleset is None:
+            ruleset = self._lockdown.create_ruleset(readable)
+            if ruleset is None:
                 raise OSError("this kernel has no Landlock")
+            self._library.remember_listing()
+            # Here, once: a box copies a ruleset of so many rules in 80 microseconds, and inherits it for nothing.
+            self._lockdown.restrict_paths(ruleset)
+            os.close(ruleset)
         if self.level == "no-landlock":
             for name in LATE_IMPORTS:
                 _import(name)
@@ -116,9 +125,7 @@ class Confinement:
         return "-" if self._notary is None else str(self._notary.notes(box))
 
     def enter_box(self, code: CodeType) -> None:
-        """In the box, whose tests inherit all of it: take the file system away, import what the program names."""
-        if self._ruleset is not None:
-            self._lockdown.restrict_paths(self._ruleset)
+        """In the box, whose tests inherit all of it: import what the program names."""
         import_named_modules(code)
 
     def seal(self, parent: int) -> None:
@@ -140,12 +147,11 @@ class Confinement:
 def import_named_modules(code: CodeType) -> None:
     """Import what the import statements of a program name in the standard library, the first `MOST_IMPORTS` of them.
 
-    A module that is named only at run time is left to the test.
+    A module that is named only at run time, or that does something when it is imported, is left to the test.
     """
     seen: set[str] = set()
     for name, members in _import_statements(code):
-        top = name.partition(".")[0]
-        if top not in sys.stdlib_module_names or top in NEVER_IMPORTED:
+        if not only_defines(name):
             continue
         if name not in seen and len(seen) < MOST_IMPORTS:
             seen.add(name)
@@ -157,9 +163,15 @@ def import_named_modules(code: CodeType) -> None:
         for member in members:
             full_name = f"{name}.{member}"
             is_new = full_name not in seen and len(seen) < MOST_IMPORTS
-            if is_new and not member.startswith("_") and not hasattr(module, member):
+            if is_new and not member.startswith("_") and only_defines(full_name) and not hasattr(module, member):
                 seen.add(full_name)
                 _import(full_name)
+
+
+def only_defines(name: str) -> bool:
+    """Whether a module is of the standard library and does nothing when it is imported but to define names."""
+    parts = name.split(".")
+    return parts[0] in sys.stdlib_module_names and NEVER_IMPORTED.isdisjoint(parts)
 
 
 def _import_statements(code: CodeType) -> Iterator[tuple[str, list[str]]]:

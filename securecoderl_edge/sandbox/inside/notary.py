@@ -41,7 +41,7 @@ MOST_NOTES, MOST_PATH_BYTES, MOST_BYTES = 16, 512, 1 << 15
 # notary busy.
 MOST_PROMPT, PAUSE_SECONDS = 1000, 0.001
 HARMLESS = frozenset((
-    "/dev/null", "/proc/self/maps", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
+    "/proc/self/maps", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
     "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible", "/etc/ssl/openssl.cnf",
 ))  # fmt: skip
 NAME = ctypes.create_string_buffer(b"notary")
@@ -53,11 +53,21 @@ class Notary:
 
     Args:
         lockdown, seccomp: siblings of this file.
-        readable: files and folders to read in which is no attempt. may_open: whether Landlock lets programs do so.
+        readable: files and folders below which reading is no attempt. harmless: those of which that is true alone.
+        may_open: whether Landlock lets programs open what is readable.
     """
 
-    def __init__(self, lockdown: Any, seccomp: Any, readable: Sequence[str], *, may_open: bool = True) -> None:
-        self._lockdown, self._seccomp, self._readable, self._may_open = lockdown, seccomp, readable, may_open
+    def __init__(
+        self,
+        lockdown: Any,
+        seccomp: Any,
+        readable: Sequence[str],
+        harmless: Sequence[str] = (),
+        *,
+        may_open: bool = True,
+    ) -> None:
+        self._lockdown, self._seccomp, self._may_open = lockdown, seccomp, may_open
+        self._readable, self._harmless = readable, HARMLESS.union(harmless)
         self._ours, self._theirs = socketpair()
         self._notes = os.memfd_create("notes", os.MFD_CLOEXEC)
         self._filter = lockdown.Filter(seccomp.reporting_filter())
@@ -75,8 +85,8 @@ class Notary:
                 keep = sorted((self._ours.fileno(), self._notes))
                 for low, high in zip((3, *(each + 1 for each in keep)), (*keep, 1 << 16), strict=True):
                     os.closerange(low, high)
-                desk = _Desk(self._lockdown, self._seccomp, self._readable, self._may_open, self._notes)
-                desk.serve(self._ours)
+                seen = _Inside(self._readable, self._harmless)
+                _Desk(self._lockdown, self._seccomp, seen, self._may_open, self._notes).serve(self._ours)
             finally:
                 os._exit(1)
         self._ours.close()
@@ -111,13 +121,12 @@ class Notary:
 class _Desk:
     """The notary's own side."""
 
-    def __init__(self, lockdown: Any, seccomp: Any, readable: Sequence[str], may_open: bool, notes: int) -> None:
+    def __init__(self, lockdown: Any, seccomp: Any, inside: _Inside, may_open: bool, notes: int) -> None:
         self._calls: dict[int, tuple[str, int]] = seccomp.reported_calls()
         self._writing, self._receive = seccomp.WRITING, seccomp.NOTIFICATION_RECEIVE
         self._send, self._set_flags = seccomp.NOTIFICATION_SEND, seccomp.NOTIFICATION_FLAGS
-        self._readable, self._may_open = frozenset(map(os.path.realpath, readable)), may_open
+        self._inside, self._may_open = inside, may_open
         self._memory = lockdown.Memory()
-        self._inside: set[bytes] = set()  # what was found to be none of ours, for the many who ask for the same
         self._file = notes
 
     def serve(self, arrivals: Any) -> NoReturn:
@@ -170,10 +179,10 @@ class _Desk:
             kind = "read"
         path = self._path(process, arguments, position) if position >= 0 and looks else b""
         if kind == "read":
-            if path and not self._is_inside(path) and os.path.exists(path):
+            if path and path not in self._inside and os.path.exists(path):
                 self._note(box, kind, path)
             return 0 if self._may_open else errno.EACCES
-        if os.fsdecode(path) not in HARMLESS:
+        if path != b"/dev/null":
             self._note(box, "write" if is_opening else kind, path)
         return errno.EACCES if is_opening else errno.EPERM
 
@@ -182,20 +191,6 @@ class _Desk:
             text = box.text()
             os.pwrite(self._file, text, 0)
             os.ftruncate(self._file, len(text))
-
-    def _is_inside(self, path: bytes) -> bool:
-        """Whether a path is no attempt: it may be read, or is harmless."""
-        name = os.fsdecode(path)
-        if path in self._inside or name in HARMLESS:
-            return True
-        real = os.path.realpath(name)
-        while real not in self._readable and real not in HARMLESS:
-            if real == "/":
-                return False
-            real = os.path.dirname(real)
-        if len(self._inside) < MOST_PROMPT:
-            self._inside.add(path)
-        return True
 
     def _path(self, process: int, arguments: Sequence[int], position: int) -> bytes:
         """The path that an argument points to, absolute where its folder can be told; empty if it cannot be read."""
@@ -209,6 +204,26 @@ class _Desk:
             except OSError:
                 return b""
         return os.path.join(os.fsencode(folder), path)
+
+
+class _Inside:
+    """The paths that are no attempt to read: of what may be read, and what is harmless."""
+
+    def __init__(self, readable: Sequence[str], harmless: frozenset[str]) -> None:
+        self._folders = frozenset(map(os.path.realpath, readable))
+        self._single = harmless.union(map(os.path.realpath, harmless))
+        self._known: set[bytes] = set()  # so that what all programs open costs little
+
+    def __contains__(self, path: bytes) -> bool:
+        if path in self._known:
+            return True
+        real = os.path.realpath(os.fsdecode(path))
+        is_inside = real in self._single
+        while not is_inside and real != "/":
+            is_inside, real = real in self._folders, os.path.dirname(real)
+        if is_inside and len(self._known) < MOST_PROMPT:
+            self._known.add(path)
+        return is_inside
 
 
 class _Box:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +55,7 @@ class Profiles:
         self._seccomp: Any = load("seccomp")
         self._death_signal: Any = self.lockdown.DeathSignal()
         self._layers: dict[str, bytes] = {}
+        self._library: Any = load("library")
         self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
         self._place, self._emulator = place, emulator
         self._load = load
@@ -73,12 +73,13 @@ class Profiles:
             raise OSError(f"C programs need Landlock (level full), which level {self.level} does not have")
         lockdown = self.lockdown
         if lockdown.can_listen():
-            seen = [*self._libraries, *DEVICES, *OWN_FACTS, self._loader]
-            self.notary = self._load("notary").Notary(lockdown, self._seccomp, seen)
+            seen = [*self._libraries, *DEVICES, self._loader]
+            self.notary = self._load("notary").Notary(lockdown, self._seccomp, seen, OWN_FACTS)
         reports = self.notary is not None
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
-        python = (os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"))
-        everything = (*python, *self._readable, *self._libraries, *DEVICES, "/proc")
+        # Without the packages in folders of libraries; below, the layers of each process name whole folders.
+        of_tools = self._library.of_libraries((*self._readable, *self._libraries))
+        everything = (*self._library.of_python(), *of_tools, *DEVICES, "/proc")
         ruleset = lockdown.create_ruleset(everything, [*self._tools, self._loader])
         if ruleset is None:
             raise OSError("this kernel has no Landlock")

@@ -15,11 +15,15 @@ import json
 from collections.abc import Sequence
 
 READABLE = ("/usr/lib", "/usr/share/zoneinfo", "/System/Library", "/private/var/db/timezone")
+PACKAGES = "/(site-packages|dist-packages|ensurepip/_bundled)(/|$)"  # a later rule wins
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def profile(library: Sequence[str]) -> str:
-    """The profile's text; reading is allowed below ``library`` and where macOS keeps its own libraries."""
+    """The profile's text; reading is allowed below ``library`` and where macOS keeps its own libraries.
+
+    Installed packages are left out.
+    """
     # A JSON string is a string of the profile language: quotes and backslashes are escaped alike.
     folders = " ".join(f"(subpath {json.dumps(path)})" for path in (*library, *READABLE))
     devices = " ".join(f"(literal {json.dumps(path)})" for path in DEVICES)
@@ -29,6 +33,7 @@ def profile(library: Sequence[str]) -> str:
             "(deny default)",
             f"(allow file-read* file-map-executable {folders})",
             f"(allow file-read* {devices})",
+            f'(deny file-read* (regex #"{PACKAGES}"))',
             "(allow file-read-metadata)",
             "(allow sysctl-read)",
             "(allow signal (target self))",
