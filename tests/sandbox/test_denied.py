@@ -73,7 +73,8 @@ READ = {
     "up and down": "open('/usr/lib/../../etc/passwd')",
     "through the root of a process": "open('/proc/self/root/etc/passwd')",
     "relative": "open('etc/passwd')",
-    "relative to a folder": "import os\nzones = os.open('/usr/share/zoneinfo', 0)\nos.open('../../../etc/passwd', 0, dir_fd=zones)",
+    "relative to a folder": "import os\nzones = os.open('/usr/share/zoneinfo', 0)\n"
+    "os.open('../../../etc/passwd', 0, dir_fd=zones)",
     "in a thread": "import threading\nthread = threading.Thread(target=open, args=['/etc/passwd'])\nthread.start()\n"
     "thread.join()",
     "from native code": NATIVE + "libc.fopen(b'/etc/passwd', b're')",
