@@ -99,8 +99,8 @@ class Notary:
         """
         listener = self._filter.install_with_listener()
         self._passing.send(listener)
-        os.close(listener)
-        os.close(self._notes)
+        for descriptor in (listener, self.way, self._notes):
+            os.close(descriptor)
 
     def notes(self, box: int) -> str:
         """In the zygote, when a box has ended: its notes, ``KIND:COUNT:PATH`` each, with the path in hex.
