@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import docs_blocks
 import docs_reference
@@ -14,13 +15,22 @@ import pytest
 from docs_blocks import Block, Command, matches, read_blocks, run_block
 from places import ROOT
 
+from securecoderl_edge.commands.data_check import CheckConfig
+from securecoderl_edge.commands.score_options import ScoreConfig
 from securecoderl_edge.config import to_table
+from securecoderl_edge.generation import answers
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.splits import SPLITS
 from securecoderl_edge.problems.train_eval_split import find_leaks
+from securecoderl_edge.sandbox import limits, security_worker, selftest
+from securecoderl_edge.sandbox.inside import confinement, notary, supervision, testprocess
+from securecoderl_edge.sandbox.limits import TRAINING_LIMITS, Limits
+from securecoderl_edge.serving import serve_settings
 from securecoderl_edge.training.recipe import resolve
+from securecoderl_edge.training.settings import TrainSettings
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+SECURITY = ROOT / "SECURITY.md"
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -52,7 +62,7 @@ def test_the_table_of_built_in_sets_is_true() -> None:
         assert len(find_leaks(load_problems(name), load_problems(f"starter:{train}"))) == int(alike)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [ROOT / "README.md", SECURITY, *PAGES], ids=lambda page: page.stem)
 def test_every_session_of_a_page_can_be_read_and_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for block in read_blocks(text):
@@ -60,6 +70,80 @@ def test_every_session_of_a_page_can_be_read_and_links_lead_somewhere(page: Path
         assert all(command.text.strip() for command in block.commands)
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def words_of(page: Path) -> str:
+    return " ".join(page.read_text(encoding="utf-8").split())
+
+
+def test_every_test_and_file_that_the_page_on_security_names_exists() -> None:
+    text = words_of(SECURITY)
+    named = re.findall(r"`((?:\w+/)*test_\w+\.py)(?: -k (\w+))?`", text)
+    assert len(named) > 50
+    assert len(named) == text.count("test_")
+    for name, word in named:
+        if name != "test_x.py":
+            found = [path for folder in ("tests", "tests/sandbox") if (path := ROOT / folder / name).exists()]
+            assert len(found) == 1, name
+            functions = re.findall(r"^def (test_\w+)", found[0].read_text(encoding="utf-8"), re.MULTILINE)
+            assert any(word in function for function in functions), f"{name} -k {word}"
+    for name in re.findall(r"`([\w.-]+/[\w./-]+\.(?:py|yml|toml))`", text):
+        path = ROOT / name if name.startswith((".", "tests/")) else ROOT / "tests" / name
+        assert path.exists() or path.name.startswith("test_"), name
+
+
+def test_every_promise_of_the_page_on_security_names_its_test() -> None:
+    without = {"test", "---"}
+    for table in re.findall(r"(?:^\|.*\n)+", SECURITY.read_text(encoding="utf-8"), re.MULTILINE):
+        rows = [re.split(r" *\| *", line.strip("| \n")) for line in table.splitlines()]
+        if rows[0][-1] == "test":
+            for *cells, tests in rows:
+                assert "test_" in tests or tests in without or "**not stopped**" in f"{cells} {tests}", cells
+
+
+def test_limits_on_the_page_on_security_are_those_of_the_code() -> None:
+    text, shown = SECURITY.read_text(encoding="utf-8"), dict[str, tuple[float, float, int]]()
+    for names, *cells in re.findall(r"^\| (.*) \| ([\d.]+) s \| (\d+) s \| ([\d,]+) MiB \|$", text, re.MULTILINE):
+        cpu, wall, memory = (float(cell.replace(",", "")) for cell in cells)
+        shown |= dict.fromkeys(re.findall(r"`(.+?)`", names), (cpu, wall, int(memory)))
+    usual, check = Limits(), CheckConfig()
+    assert shown == {
+        **dict.fromkeys(("sce train", "sce serve --reward"), of(TRAINING_LIMITS)),
+        **{name: of(resolve(name, (), {}).reward) for name in docs_reference._RECIPES},
+        **dict.fromkeys(("sce bench", "sce export --bench", "sce reproduce", "sce generate", "sce serve"), of(usual)),
+        "sce score": of(ScoreConfig().limits()),
+        "sce data check": (check.cpu_seconds, 3 * check.cpu_seconds, usual.memory_mib),
+        "sce doctor": of(selftest.LIMITS),
+    }
+    assert of(TrainSettings().reward) == of(TRAINING_LIMITS)
+
+
+def of(limits: Any) -> tuple[float, float, int]:
+    return limits.cpu_seconds, limits.wall_seconds, limits.memory_mib
+
+
+def test_numbers_on_the_page_on_security_are_those_of_the_code() -> None:
+    text, hostile = words_of(SECURITY), ROOT / "tests" / "sandbox" / "hostile_c"
+    for fact in (
+        f"{Limits().output_bytes >> 20} MiB of standard output",
+        f"{supervision.MOST_THREADS} threads (checked every {round(1000 * supervision.LOOK_SECONDS)} ms)",
+        f"{testprocess.MOST_DESCRIPTORS} open files, {testprocess.STACK_BYTES >> 20} MiB of stack",
+        f"Compiling may take {limits.COMPILE_CPU_SECONDS:g} s and {limits.COMPILE_MEMORY_MIB:,} MiB",
+        f"filter 1, {security_worker.MEMORY_BYTES >> 30} GiB, {security_worker.SCAN_CPU_SECONDS:g} s of CPU time",
+        f"(without tests: {answers._COMPILE_ONLY_SECONDS:g} s)",
+        f"{notary.MOST_NOTES} different notes",
+        f"{serve_settings.MAX_PROGRAMS} programs of 5 tests, {serve_settings.MAX_TESTS} security tests, "
+        f"{serve_settings.MAX_SECONDS:g} s, {serve_settings.LONGEST_ASSERTION:,} characters per assertion",
+        f"at least {serve_settings._SHORTEST_KEY} characters",
+        *(f"`{path}`" for path in confinement.READABLE),
+    ):
+        assert fact in text, fact
+    on_c = (ROOT / "docs" / "c.md").read_text(encoding="utf-8")
+    files, for_analyzers = (len(list(folder.glob("*.c"))) for folder in (hostile, hostile / "analyzers"))
+    assert f"has {files} malicious files with verdicts, and {for_analyzers} for the analyzers" in on_c
+    assert f"`test_hostile_c.py` has {files} malicious files, `test_analyzers.py` {for_analyzers} for analyzers" in text
+    assert [len(each) for each in (selftest.ATTACKS, selftest.ATTACKS_IN_C, selftest.ATTACKS_ON_BOARD)] == [10, 4, 2]
+    assert "ten attacks on canaries, four in C and two on a board" in text
 
 
 def test_a_session_is_commands_with_their_outputs() -> None:

@@ -244,6 +244,39 @@ def test_nothing_is_pickled_or_run_by_a_shell_or_trusted_from_a_hub(folder: Path
         assert "shell" not in {node.arg for node in keywords}, path
 
 
+def test_no_text_is_executed_outside_the_sandbox() -> None:
+    calls = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in (CORE, EXPORT, COMMANDS)
+        for path in sources(folder)
+        if path.parent != CORE / "sandbox" / "inside"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
+    ]
+    assert calls == []
+
+
+def test_only_what_the_user_names_is_looked_for_in_a_network() -> None:
+    """By the hub's client and pip; the others are the server, a cluster, and pairs of sockets."""
+    clients = {"urllib.request", "http.client", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "huggingface_hub"}
+    found = {name: set(imports(path)) for name, path in _files().items()}
+
+    def importers(wanted: set[str]) -> set[str]:
+        names = {
+            name
+            for name, seen in found.items()
+            if any(each == w or each.startswith(f"{w}.") for each in seen for w in wanted)
+        }
+        return {name.removeprefix(f"{PACKAGE}.") for name in names}
+
+    assert importers(clients) == {"system.hub"}
+    assert importers({"ray"}) == {"system.cluster"}
+    assert importers({"socket", "asyncio"}) == {
+        "integrations.verifiers", "sandbox.selftest", "sandbox.worker", "serving.app", "serving.connections",
+        "serving.score_service", "serving.server", "serving.service", "system.cluster", "training.record",
+    }  # fmt: skip
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\nfrom securecoderl_edge.cli import main\n"

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,9 @@ def test_a_server_answers_until_it_is_told_to_stop_and_leaves_no_process(ending:
         ready = re.search(r"nano at http://127\.0\.0\.1:(\d+);", process.stderr.readline())
         assert ready
         children = [int(each) for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        for child in children:
+            with suppress(PermissionError):  # a zygote hides it even from us
+                assert KEY not in Path(f"/proc/{child}/environ").read_text()
         connection = http.client.HTTPConnection("127.0.0.1", int(ready[1]), timeout=60)
         body = json.dumps({"messages": [{"role": "user", "content": "Print 1."}], "max_tokens": 8, "seed": 1})
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}

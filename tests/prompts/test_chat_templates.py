@@ -225,3 +225,30 @@ def test_tags_are_in_the_text_of_every_runtime(tmp_path: Path, is_special: bool)
 def test_a_template_that_does_not_end_is_stopped(source: str) -> None:
     with pytest.raises(SceError, match="cannot render the chat template"):
         ChatTemplate(source).ask("a question")
+
+
+LEADS_OUT = [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.popen('echo found').read() }}",
+    "{{ joiner.__init__.__globals__['os'] }}",
+    "{{ raise_exception.__globals__ }}",
+    "{{ '%s'|format(raise_exception.__globals__) }}",
+    "{{ range.__closure__ }}",
+    "{{ '{0.__class__.__mro__}'.format('x') }}",
+    "{{ messages|attr('__class__') }}",
+    "{{ ['']|map(attribute='__class__')|list }}",
+    "{{ self._TemplateReference__context.environment }}",
+    "{{ messages.append({}) }}",
+    "{{ messages[0].update(role='x') }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}{{ os.getcwd() }}",
+]
+
+
+@pytest.mark.parametrize("source", LEADS_OUT)
+def test_a_template_does_not_leave_jinjas_sandbox(source: str) -> None:
+    try:
+        text = ChatTemplate(source).ask("a question")
+    except SceError:
+        return
+    assert text in ("", "[Undefined]", "[]"), text

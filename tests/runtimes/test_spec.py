@@ -138,6 +138,22 @@ def test_an_adapter_outside_a_run_brings_the_base_it_names() -> None:
     assert resolve_model("mine").source == "nano"
 
 
+def test_a_base_that_only_a_file_names_is_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def download_model(name: str, patterns: object, download: bool) -> Path:
+        asked.append((name, download))
+        raise UsageError("it is not there")
+
+    monkeypatch.setattr("securecoderl_edge.models.files.download_model", download_model)
+    make_adapter(Path("mine"), base="someone/model")
+    run = make_run(base="someone/model")
+    for name in ("mine", str(run.path), "someone/model"):
+        with pytest.raises(UsageError):
+            resolve_model(name).folder()
+    assert asked == [("someone/model", False)] * 2 + [("someone/model", True)]
+
+
 def test_a_base_whose_name_is_too_long_for_a_path_is_missing() -> None:
     run = make_run()
     (run.path / "environment.json").write_text(json.dumps({"base_model": "[" * 100_000}))

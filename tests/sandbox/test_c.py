@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
@@ -17,7 +21,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import toolchain
 from securecoderl_edge.languages.weaknesses import SANITIZERS, UNKNOWN, sanitizer_report
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
-from securecoderl_edge.sandbox.inside import elf
+from securecoderl_edge.sandbox.inside import elf, memfiles
 from securecoderl_edge.sandbox.sanitizers import findings_of, with_its_report
 
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
@@ -183,6 +187,29 @@ def test_a_toolchain_that_does_not_work_is_an_error_and_no_verdict(monkeypatch: 
     monkeypatch.setattr(worker, "find_toolchain", lambda: broken)
     with SandboxPool(1) as pool, pytest.raises(SceError, match="gcc does not work in the sandbox"):
         pool.run(ADD, ["1 2"], language="c")
+
+
+def test_nobody_can_change_what_the_tools_of_all_programs_read() -> None:
+    file = memfiles.memory_file(b"ours")
+    memfiles.seal(file)
+    for change in (lambda: os.pwrite(file, b"x", 0), lambda: os.ftruncate(file, 0), lambda: os.ftruncate(file, 9)):
+        with pytest.raises(PermissionError):
+            change()
+    os.close(file)
+    script = """
+import fcntl, importlib.machinery, json, sys, types
+native = types.ModuleType("native")
+native.__file__ = sys.argv[1]
+importlib.machinery.SourceFileLoader("native", sys.argv[1]).exec_module(native)
+ours = native.Native("off", json.loads(sys.argv[2]))
+print(*(fcntl.fcntl(each, fcntl.F_GET_SEALS) for each in (ours._nothing, ours._header, ours._guard)))
+"""
+    tools = json.dumps(dataclasses.asdict(toolchain.find_toolchain()))
+    file_of_zygote = str(Path(memfiles.__file__).with_name("native.py"))
+    words = [getattr(sys, "_base_executable", sys.executable), "-s", "-S", "-c", script, file_of_zygote, tools]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    every = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    assert done.stdout.split() == [str(every)] * 3
 
 
 def test_a_compiler_that_somebody_kills_is_run_again() -> None:

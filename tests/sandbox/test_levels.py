@@ -130,6 +130,53 @@ def test_without_landlock_no_file_can_be_opened_at_all() -> None:
         assert "Error" in execute(pool, "__import__('tele' 'type')\n__import__('sta' 'tistics')").stderr
 
 
+# As a zygote begins, and with it whatever reads a program; then what a program could make of a fault of the compiler.
+BEFORE_ANY_PROGRAM = """
+import importlib.machinery, os, resource, signal, socket, sys, types
+zygote = types.ModuleType("zygote")
+zygote.__file__ = sys.argv[1]
+importlib.machinery.SourceFileLoader("zygote", sys.argv[1]).exec_module(zygote)
+zygote.settle()
+zygote.confinement.Confinement(sys.argv[2], zygote.sibling).build()
+def keep_limits():
+    limits = resource.prlimit(os.getppid(), resource.RLIMIT_CORE)
+    resource.prlimit(os.getppid(), resource.RLIMIT_CORE, limits)
+attempts = {
+    "limits": keep_limits,
+    "read": lambda: open("/etc/passwd"),
+    "read an environment": lambda: open(f"/proc/{os.getppid()}/environ"),
+    "list": lambda: os.listdir("/etc"),
+    "write": lambda: open("/tmp/sce-left", "w"),
+    "change": lambda: os.chmod("/etc/passwd", 0o777),
+    "connect": lambda: socket.socket(),
+    "execute": lambda: os.execv("/bin/true", ["true"]),
+    "signal": lambda: os.kill(os.getppid(), 0),
+}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+    except OSError:
+        continue
+    print(name)
+exec(compile("import string\\nassert open(string.__file__).read()", "p", "exec"))
+"""
+
+
+@pytest.mark.parametrize("choice", ["full", "no-landlock"])
+def test_whatever_reads_a_program_is_confined_before(choice: str) -> None:
+    version = lockdown.landlock_version()
+    if choice == "full" and not version:
+        pytest.skip("this kernel has no Landlock")
+    file = Path(supervision.__file__).with_name("zygote.py")
+    words = [getattr(sys, "_base_executable", sys.executable), "-s", "-S", "-c", BEFORE_ANY_PROGRAM, file, choice]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    succeeded = set(done.stdout.splitlines()) - {"limits"}  # of other processes, which no layer keeps from it
+    if choice == "no-landlock":
+        assert {"read", "list", "signal"} <= succeeded <= {"read", "read an environment", "list", "signal"}
+    else:
+        assert succeeded <= ({"signal"} if version < 6 else set())
+
+
 def test_without_isolation_what_a_program_started_is_ended_with_it(tmp_path: Path) -> None:
     program = f"""
         import os, time
