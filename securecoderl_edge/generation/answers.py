@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.runtimes.protocol import Completion
-from securecoderl_edge.sandbox.denied import denied_in_words
 from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Candidate:
             kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
             passed = f"passed {self.score.passed}/{self.score.total} {tests}"
             parts = [f"{passed} ({kinds})" if kinds else passed]
-        tried = [words] if (words := denied_in_words(self.score.denied)) else []
+        tried = [self.score.tried] if self.score.tried else []
         return ", ".join([*parts, *tried, *self._security_tests(), self._findings()])
 
     def _security_tests(self) -> list[str]:

@@ -11,7 +11,6 @@ from securecoderl_edge.languages.python_source import compared_value
 from securecoderl_edge.problems.comparison import first_difference
 from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
-from securecoderl_edge.sandbox.denied import denied_in_words
 from securecoderl_edge.sandbox.sanitizers import was_reported
 from securecoderl_edge.sandbox.security import Scan
 from securecoderl_edge.scoring.reward import SECURITY_WEIGHT, STAGE_NAMES
@@ -36,7 +35,7 @@ def explain(score: Score, run: ProgramRun, problem: Problem, limits: Limits) -> 
     The lines contain output of the program; escape control characters before showing them.
     """
     lines = _about_test(score, run, problem, limits)
-    lines += [f"it {tried}"] if (tried := denied_in_words(score.denied)) else []
+    lines += [f"it {score.tried}"] if score.tried else []
     lines += about_security(score)
     lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}{_parts(score)}")
     return "\n".join(lines)

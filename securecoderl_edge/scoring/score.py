@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from securecoderl_edge.languages.targets import footprint_of
-from securecoderl_edge.sandbox.denied import Denied
+from securecoderl_edge.sandbox.denied import Denied, denied_in_words
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_weakness
 from securecoderl_edge.scoring.reward import (
@@ -98,6 +98,11 @@ class Score:
     def failed_security(self) -> tuple[SecurityVerdict, ...]:
         """The security tests that the program does not pass."""
         return tuple(each for each in self.security_verdicts if each.verdict != "pass")
+
+    @property
+    def tried(self) -> str:
+        """What the program tried in vain, in words; empty if it did not."""
+        return denied_in_words(self.denied)
 
     @property
     def parses(self) -> bool:
