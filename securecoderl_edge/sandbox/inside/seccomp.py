@@ -102,6 +102,7 @@ _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3,
 _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
 _CLONE_THREAD = 0x00010000
+_MAP_SHARED, _MAP_HUGETLB = 1, 0x40000
 # How a box forks: as the C library does, and with CLONE_PARENT_SETTID, which nothing else sets without CLONE_THREAD.
 FORK_OF_A_BOX = 0x01300000 | signal.SIGCHLD
 _RLIMIT_STACK = 3
@@ -202,7 +203,8 @@ def native_filter(
     """Layer 2 for the compiled program ``pid``: as `program_filter`, and no file is opened for writing.
 
     It may read links, as AddressSanitizer does with its own; Landlock keeps those of other processes from it. With
-    ``may_write`` it is the filter of a compiler, which opens its output.
+    ``may_write`` it is the filter of a compiler, which opens its output. Others map no shared or huge pages: the kernel
+    counts them as nobody's memory once they are out of sight.
 
     With ``reports`` it is the `reporting_filter` as well; its listener can be sent through descriptor ``place`` + 2.
 
@@ -230,6 +232,8 @@ def native_filter(
     rules += _if_any(refused, [_refuse(errno.EPERM)])
     if not may_write:
         rules += _reading_only(numbers, _refuse(errno.EACCES))
+        unseen = [_argument(3), (_ANY_BIT, 0, 1, _MAP_SHARED | _MAP_HUGETLB), _refuse(errno.EPERM), _allow()]
+        rules += _if_any([_numbers(machine, COMPUTING)["mmap"]], unseen)
     return _assemble([*rules, *_alone(pid, numbers), _allow()])
 
 
