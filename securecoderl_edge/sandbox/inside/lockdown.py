@@ -209,6 +209,13 @@ class Memory:
                 break
         return found
 
+    def number(self, process: int, address: int) -> int:
+        """The unsigned number of eight bytes there; 0 if it cannot be read."""
+        value = ctypes.c_uint64()
+        here, there = _Vector(ctypes.addressof(value), 8), _Vector(address, 8)
+        libc.process_vm_readv(process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+        return value.value
+
 
 class DeathSignal:
     """Ties the life of the calling process to its parent's; made once, used in any number of forked processes."""

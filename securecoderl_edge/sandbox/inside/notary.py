@@ -8,8 +8,9 @@ notary before it reads the program. A process has one listener at most, and the 
 program can answer in the notary's place. Without a notary the same calls fail all the same.
 
 Noted are attempts to use the network, to write, to start a process or another program, and to read a file that lies
-outside and exists; not what an interpreter or a C library looks at by itself (`HARMLESS`). It is a process of its own
-because a page that the zygote writes to while a box lives has to be copied, which would cost a program 5 %.
+outside and exists; not what an interpreter or a C library looks at by itself (`HARMLESS`). Programs choose the paths:
+none may end the notary, and one that it cannot follow lies outside. It is a process of its own because a page that the
+zygote writes to while a box lives has to be copied, which would cost a program 5 %.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
@@ -35,14 +36,14 @@ _CONTINUE, _SYNC_WAKE_UP = 1, 1
 _FILE = struct.Struct("i")
 _ATTACHED = CMSG_SPACE(_FILE.size)
 _AT_FDCWD = -100
-_PAGE = 4096
+_LONGEST_PATH, _MOST_LINKS = 4096, 40  # that the kernel follows
 MOST_NOTES, MOST_PATH_BYTES, MOST_BYTES = 16, 512, 1 << 15
 # So many calls of a program are answered at once, and again in each second; others wait, so that it cannot keep the
-# notary busy.
+# notary busy. All are looked at, or a flood would hide what follows it.
 MOST_PROMPT, PAUSE_SECONDS = 1000, 0.001
 HARMLESS = frozenset((
     "/proc/self/maps", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
-    "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible", "/etc/ssl/openssl.cnf",
+    "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible", "/etc/ssl/openssl.cnf", "/etc/inputrc",
 ))  # fmt: skip
 NAME = ctypes.create_string_buffer(b"notary")
 Notes = dict[tuple[str, bytes], int]
@@ -160,30 +161,31 @@ class _Desk:
         try:
             fcntl.ioctl(listener, self._receive, content)
             identity, process, _, number, _, _, *arguments = _NOTIFICATION.unpack(content)
-            is_prompt = process == box.pid or box.is_served_promptly()
-            error = self._decide(box, process, number, arguments, is_prompt)
-            if not is_prompt:
+            error = self._decide(box, process, number, arguments)
+            if process != box.pid and not box.is_served_promptly():
                 time.sleep(PAUSE_SECONDS)
             fcntl.ioctl(listener, self._send, _ANSWER.pack(identity, 0, -error, 0 if error else _CONTINUE))
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.EINTR):  # the process has ended, or a signal woke it
                 raise
 
-    def _decide(self, box: _Box, process: int, number: int, arguments: Sequence[int], looks: bool) -> int:
-        """The error number of a refusal; 0 lets the call go on, to Landlock. Only if it ``looks`` it reads a path."""
+    def _decide(self, box: _Box, process: int, number: int, arguments: Sequence[int]) -> int:
+        """The error number of a refusal; 0 lets the call go on, to Landlock."""
         kind, position = self._calls[number]
-        is_opening = kind == "open"
-        if is_opening and not arguments[position + 1] & self._writing:
-            if process == box.pid:
-                return 0  # it imports what the program names
-            kind = "read"
-        path = self._path(process, arguments, position) if position >= 0 and looks else b""
-        if kind == "read":
-            if path and path not in self._inside and os.path.exists(path):
-                self._note(box, kind, path)
-            return 0 if self._may_open else errno.EACCES
-        if path != b"/dev/null":
-            self._note(box, "write" if is_opening else kind, path)
+        is_opening, is_unknown = kind == "open", kind == "openat2"
+        if is_opening or is_unknown:
+            flags = self._memory.number(process, arguments[2]) if is_unknown else arguments[position + 1]
+            kind = "write" if flags & self._writing else "read"
+        if kind == "read" and process == box.pid:
+            return 0  # it imports what the program names
+        path = self._path(process, arguments, position) if position >= 0 else b""
+        is_attempt = self._inside.is_attempt(path, process) if kind == "read" else path != b"/dev/null"
+        if is_attempt:
+            self._note(box, kind, path[:MOST_PATH_BYTES])
+        if is_unknown:
+            return errno.ENOSYS
+        if kind == "read" and self._may_open:
+            return 0
         return errno.EACCES if is_opening else errno.EPERM
 
     def _note(self, box: _Box, kind: str, path: bytes) -> None:
@@ -194,36 +196,70 @@ class _Desk:
 
     def _path(self, process: int, arguments: Sequence[int], position: int) -> bytes:
         """The path that an argument points to, absolute where its folder can be told; empty if it cannot be read."""
-        path: bytes = self._memory.text(process, arguments[position], MOST_PATH_BYTES)
+        path: bytes = self._memory.text(process, arguments[position], _LONGEST_PATH)
         if path.startswith(b"/") or not path:
             return path
         folder = "/"
-        if position == 1 and arguments[0] & 0xFFFFFFFF != _AT_FDCWD & 0xFFFFFFFF:
+        descriptor = arguments[0] & 0xFFFFFFFF  # the kernel looks at no more of it
+        if position == 1 and descriptor != _AT_FDCWD & 0xFFFFFFFF:
             try:
-                folder = os.readlink(f"/proc/{process}/fd/{arguments[0]}")
+                folder = os.readlink(f"/proc/{process}/fd/{descriptor}")
             except OSError:
                 return b""
         return os.path.join(os.fsencode(folder), path)
 
 
 class _Inside:
-    """The paths that are no attempt to read: of what may be read, and what is harmless."""
+    """Tells attempts to read from what may be read, what is harmless, and what does not exist."""
 
     def __init__(self, readable: Sequence[str], harmless: frozenset[str]) -> None:
         self._folders = frozenset(map(os.path.realpath, readable))
-        self._single = harmless.union(map(os.path.realpath, harmless))
-        self._known: set[bytes] = set()  # so that what all programs open costs little
+        self._single = frozenset(map(os.path.realpath, harmless))
+        self._known = set(map(os.fsencode, harmless))  # so that what all programs open costs little
+        self._most_known = len(self._known) + MOST_PROMPT
 
-    def __contains__(self, path: bytes) -> bool:
-        if path in self._known:
-            return True
-        real = os.path.realpath(os.fsdecode(path))
-        is_inside = real in self._single
-        while not is_inside and real != "/":
-            is_inside, real = real in self._folders, os.path.dirname(real)
-        if is_inside and len(self._known) < MOST_PROMPT:
+    def is_attempt(self, path: bytes, process: int) -> bool:
+        """Whether a path that a process opens for reading leads outside."""
+        if not path or path in self._known:
+            return False
+        real, depends = _real_path(os.fsdecode(path), process)
+        is_inside, left = real in self._single, real
+        while not is_inside and left not in ("", "/"):
+            is_inside, left = left in self._folders, os.path.dirname(left)
+        if is_inside and not depends and len(self._known) < self._most_known:
             self._known.add(path)
-        return is_inside
+        return real != "" and not is_inside
+
+
+def _real_path(path: str, process: int) -> tuple[str, bool]:
+    """Where an absolute path leads for a process, and whether it could lead elsewhere for another one.
+
+    Empty if nothing is there, such as behind a descriptor of a memory file. A link that may not be read counts as a
+    folder. Not `os.path.realpath`: to that, ``/proc/self`` is the notary, and it fails at a link that is not for it.
+    """
+    real, waiting, links, depends = "/", path.split("/")[::-1], 0, False
+    while waiting:
+        name = waiting.pop()
+        if name == "..":
+            real = os.path.dirname(real)
+        if name in ("", ".", ".."):
+            continue
+        place = os.path.join(real, name)
+        depends = depends or place == "/proc"
+        try:
+            target = str(process) if place in ("/proc/self", "/proc/thread-self") else os.readlink(place)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                return "", depends
+            real = place
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            return "", depends
+        waiting += target.split("/")[::-1]
+        if target.startswith("/"):
+            real = "/"
+    return real, depends
 
 
 class _Box:
