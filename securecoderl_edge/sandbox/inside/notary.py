@@ -37,6 +37,7 @@ _FILE = struct.Struct("i")
 _ATTACHED = CMSG_SPACE(_FILE.size)
 _AT_FDCWD = -100
 _LONGEST_PATH, _MOST_LINKS = 4096, 40  # that the kernel follows
+_MOST_NAMES = 256  # of a path that the notary follows
 MOST_NOTES, MOST_PATH_BYTES, MOST_BYTES = 16, 512, 1 << 15
 # So many calls of a program are answered at once, and again in each second; others wait, so that it cannot keep the
 # notary busy. All are looked at, or a flood would hide what follows it.
@@ -235,16 +236,20 @@ def _real_path(path: str, process: int) -> tuple[str, bool]:
     """Where an absolute path leads for a process, and whether it could lead elsewhere for another one.
 
     Empty if nothing is there, such as behind a descriptor of a memory file. A link that may not be read counts as a
-    folder. Not `os.path.realpath`: to that, ``/proc/self`` is the notary, and it fails at a link that is not for it.
+    folder. A path of very many names is not followed: it leads to ``/``. Not `os.path.realpath`: to that,
+    ``/proc/self`` is the notary, and it fails at a link that is not for it.
     """
-    real, waiting, links, depends = "/", path.split("/")[::-1], 0, False
+    real, waiting, names, links, depends = "/", path.split("/")[::-1], 0, 0, False
     while waiting:
         name = waiting.pop()
         if name == "..":
-            real = os.path.dirname(real)
+            real = real.rpartition("/")[0] or "/"
         if name in ("", ".", ".."):
             continue
-        place = os.path.join(real, name)
+        names += 1
+        if names > _MOST_NAMES:
+            return "/", True
+        place = f"{real.rstrip('/')}/{name}"
         depends = depends or place == "/proc"
         try:
             target = str(process) if place in ("/proc/self", "/proc/thread-self") else os.readlink(place)
