@@ -1,4 +1,4 @@
-"""`sce data`: commands that start, import, check, show, count and split problem files."""
+"""`sce data`: commands that start, import, check, augment, show, count and split problem files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 # The modules that define them: each is imported when it is called.
 _MODULES = {
+    "augment": "data_augment",
     "check": "data_check",
     "import": "data_import",
     "leaks": "data_split",

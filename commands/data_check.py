@@ -1,4 +1,4 @@
-"""`sce data check`: run time and correctness of reference solutions."""
+"""`sce data check`: run time and correctness of reference solutions, and the strength of tests."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ from securecoderl_edge.text import escape_controls
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.reference_solutions import CheckReport
     from securecoderl_edge.scoring.scorer import Scorer
+    from securecoderl_edge.scoring.strength import StrengthReport
 
 
 _EXPLAINED = 3  # problems that fail
+_KINDS = 5  # of cheap programs that are named in the summary
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ class CheckConfig:
         None, "Write all problems, with time limits and only the solutions that pass.", metavar="FILE"
     )
     drop_failing: str | None = setting(None, "As --out, but without the problems that fail.", metavar="FILE")
+    strength: bool = setting(
+        False, "Also run constants, programs that ignore their input, and mutants of the reference on the tests."
+    )
+    drop_weak: str | None = setting(
+        None, "As --drop-failing, but also without the problems whose tests such a program passes.", metavar="FILE"
+    )
     max_tests: int = setting(MAX_TESTS, "Tests to run per problem; training uses the first 5.", minimum=1, metavar="N")
     cpu_seconds: float = setting(10.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
     force: bool = setting(False, "Overwrite files that exist.")
@@ -57,7 +65,9 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     """Run the reference solutions of FILE (or starter[:SPLIT], humaneval, mbpp[:SPLIT]) in the sandbox.
 
     A problem passes if one of its solutions passes all its tests and security tests, and each insecure solution fails a
-    security test. Exit code 1 if a problem fails.
+    security test. With --strength a problem is weak if a program that does not solve it, such as one that always
+    returns True, passes all its tests; and the fraction of faulty copies of the reference (mutants) that pass is
+    reported. Exit code 1 if a problem fails or is weak.
 
     With --out or --drop-failing, the problems are written with the solutions that pass and a time limit. The limit is 5
     times the CPU time of the slowest of them on this machine (at least 1 s), so that a slow machine does not change a
@@ -67,9 +77,11 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     from securecoderl_edge.scoring.cluster_scorer import open_scorer
     from securecoderl_edge.scoring.reference_solutions import check_problems
 
-    wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
+    wanted = [Path(name) for name in (config.out, config.drop_failing, config.drop_weak) if name is not None]
     if len({path.resolve() for path in wanted}) < len(wanted):
-        raise UsageError("--out and --drop-failing are the same file. Use one of them, or two files.")
+        raise UsageError(
+            "two of --out, --drop-failing and --drop-weak are the same file. Use one of them, or two files."
+        )
     for path in wanted:
         refuse_to_overwrite(path, config.force)  # with --force also FILE itself
     whole = load_problems(file, sys.maxsize, say)
@@ -84,16 +96,44 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     ):
         report = check_problems(problems, scorer, progress.update)
         lines = [] if is_ray(config.engine) else _reasons(problems, report, scorer)
+        strength = _strength(problems, report, scorer) if config.strength or config.drop_weak else None
     if config.json:
-        click.echo(json.dumps(report.to_record()))
+        click.echo(json.dumps(report.to_record() | ({"strength": strength.to_record()} if strength else {})))
     _report(report, file, listed=not config.json)
+    if strength is not None:
+        _report_strength(strength, listed=not config.json)
     for line in lines:
         say(escape_controls(line))
     if any(surplus):
         say(f"{sum(surplus)} problems have more than {config.max_tests} tests; only these were run (see --max-tests)")
-    _write(whole, file, report, config)
-    if report.failed:
+    weak = {each.id for each in strength.weak} if strength else set()
+    _write(whole, file, report, weak, config)
+    if report.failed or weak:
         ctx.exit(1)
+
+
+def _strength(problems: list[Problem], report: CheckReport, scorer: Scorer) -> StrengthReport:
+    from securecoderl_edge.scoring.strength import measure_strength
+
+    with track(len(problems), "problems measured", lines=False) as progress:
+        return measure_strength(problems, report.passing, scorer, on_progress=progress.update)
+
+
+def _report_strength(strength: StrengthReport, *, listed: bool) -> None:
+    if listed:
+        for each in strength.weak:
+            click.echo(escape_controls(f"{each.id}: weak: passes: {', '.join(each.passing)}".replace("\n", "\\n")))
+    kinds = [f"{count} {name}" for name, count in strength.kinds().items()]
+    more = [f"{len(kinds) - _KINDS} other programs"] if len(kinds) > _KINDS else []
+    named = f" ({', '.join([*kinds[:_KINDS], *more])})" if kinds else ""
+    say(
+        escape_controls(
+            f"{len(strength.weak)} of {len(strength.problems)} problems are weak{named}".replace("\n", "\\n")
+        )
+    )
+    ran = sum(each.mutants for each in strength.problems)
+    if ran:
+        say(f"{strength.survival:.1%} of {ran:,} mutants pass all tests")
 
 
 def _reasons(problems: list[Problem], report: CheckReport, scorer: Scorer) -> list[str]:
@@ -128,13 +168,17 @@ def _report(report: CheckReport, file: str, *, listed: bool) -> None:
         say(f"{len(report.unchecked)} problems have no reference solution (first: {report.unchecked[0]})")
 
 
-def _write(whole: list[Problem], file: str, report: CheckReport, config: CheckConfig) -> None:
+def _write(whole: list[Problem], file: str, report: CheckReport, weak: set[str], config: CheckConfig) -> None:
     failed = {failure.id for failure in report.failed}
-    if config.drop_failing is not None and len(failed) == report.total:
-        raise SceError(f"{config.drop_failing} was not written: every problem of {file} fails")
-    for name, left_out in ((config.out, set[str]()), (config.drop_failing, failed)):
+    for name, left_out, fault in (
+        (config.out, set[str](), ""),
+        (config.drop_failing, failed, "fails"),
+        (config.drop_weak, failed | weak, "fails or is weak"),
+    ):
         if name is None:
             continue
+        if len(left_out) == report.total:
+            raise SceError(f"{name} was not written: every problem of {file} {fault}")
         kept = (each for each in whole if each.id not in left_out)
         count = write_problems(Path(name), (report.checked(problem) for problem in kept))
         say(f"wrote {count} problems to {name}{_slowest(report)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,25 +86,28 @@ def split(file: str, config: SplitConfig) -> None:
 def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> None:
     """Find problems of FILE that have an exact or near duplicate in OTHER.
 
-    Each line has the two ids and their similarity. Exit code 1 if there are any.
+    Each line has the two ids, the similarity of their words, and what is alike: the words of the statements; else the
+    code of a reference, except for its names and constants; else the name of the function, which can be a coincidence.
+    Exit code 1 if there are any.
     """
-    from securecoderl_edge.problems.train_eval_split import find_leaks
+    from securecoderl_edge.problems.train_eval_split import find_leaks, find_leaks_in_other_words
 
     if config.out is not None:
         refuse_to_overwrite(Path(config.out), config.force, file, other)
     problems, others = open_problems(file, sys.maxsize, say), open_problems(other, tell=say)
-    leaked = find_leaks(problems, others)
+    leaked = [*find_leaks(problems, others), *find_leaks_in_other_words(problems, others)]
     if config.json:
         records = [leak.to_record() for leak in leaked]
         click.echo(json.dumps({"problems": len(problems), "others": len(others), "leaks": records}))
     else:
         for leak in leaked:
-            columns = (leak.id, leak.other_id, f"{leak.similarity:.2f}")
+            columns = (leak.id, leak.other_id, f"{leak.similarity:.2f}", leak.by)
             click.echo("\t".join(map(escape_controls, columns)))
-    exact = sum(leak.similarity == 1 for leak in leaked)
+    by = Counter(leak.by for leak in leaked)
+    exact = sum(leak.similarity == 1 and leak.by == "words" for leak in leaked)
     count = f"{len(leaked)} of {len(problems)} problems of {file} have a duplicate in {other}"
     say(
-        f"{count}: {exact} exact, {len(leaked) - exact} near"
+        f"{count}: {exact} exact, {by['words'] - exact} near, {by['code']} by code, {by['name']} by name"
         if leaked
         else f"no problem of {file} has a duplicate in {other}"
     )

@@ -1,7 +1,7 @@
 """Inputs for programs that no test tells apart: written by the model, and made from examples by small changes.
 
 Expected results that a model writes are often wrong, so only its inputs are used (Chen et al., "CodeT", ICLR 2023, use
-both). The changes of values follow their types, as in EvalPlus (Liu et al., NeurIPS 2023).
+both).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from securecoderl_edge.generation.examples import example_sections, examples_in
-from securecoderl_edge.languages.python_source import UNREADABLE, parse
+from securecoderl_edge.languages.python_source import parse
+from securecoderl_edge.problems.changed_values import changed, literal_arguments
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.shown_tests import with_tests_shown
 from securecoderl_edge.prompts.styles import PromptFormat
@@ -77,57 +77,22 @@ def _calls(text: str, name: str | None) -> Iterator[str]:
         tree = parse(assertion)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
-                if _values(node) is not None:
+                if literal_arguments(node) is not None:
                     yield ast.unparse(node)
                 break
-
-
-def _values(call: ast.Call) -> list[Any] | None:
-    try:
-        return [ast.literal_eval(each) for each in (*call.args, *(each.value for each in call.keywords))]
-    except UNREADABLE:
-        return None
 
 
 def _changed_call(text: str, generator: random.Random) -> str:
     """A call with one argument changed."""
     match parse(text):
         case ast.Module(body=[ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call)]):
-            values = _values(call)
+            values = literal_arguments(call)
             if values:
                 place = generator.randrange(len(values))
-                values[place] = _changed(values[place], generator)
+                values[place] = changed(values[place], generator)
                 names = [*([""] * len(call.args)), *(f"{each.arg}=" for each in call.keywords)]
                 return f"{name}({', '.join(f'{word}{value!r}' for word, value in zip(names, values, strict=True))})"
     return ""
-
-
-def _changed(value: Any, generator: random.Random) -> Any:
-    """A value of the same type, and of a similar size."""
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, int):
-        return generator.choice((value + 1, value - 1, 2 * value, 0, -value, 1))
-    if isinstance(value, float):
-        return generator.choice((value + 1, value - 0.5, 2 * value, 0.0, -value))
-    if isinstance(value, str):
-        letters = "".join(generator.sample(value, len(value)))
-        return generator.choice((value + value, value[::-1], value[1:], value.swapcase(), letters, ""))
-    if isinstance(value, (list, tuple)):
-        return type(value)(_changed_items(list(value), generator))
-    if isinstance(value, dict) and value:
-        key = generator.choice(list(value))
-        return {**value, key: _changed(value[key], generator)}
-    return value
-
-
-def _changed_items(items: list[Any], generator: random.Random) -> Sequence[Any]:
-    if not items:
-        return items
-    place = generator.randrange(len(items))
-    one = [*items[:place], _changed(items[place], generator), *items[place + 1 :]]
-    without = [*items[:place], *items[place + 1 :]]
-    return generator.choice((one, one, without, items[::-1], [*items, items[place]]))
 
 
 def _changed_text(text: str, generator: random.Random) -> str:
@@ -136,4 +101,4 @@ def _changed_text(text: str, generator: random.Random) -> str:
     if not numbers:
         return ""
     chosen = generator.choice(numbers)
-    return f"{text[: chosen.start()]}{_changed(int(chosen[0][:18]), generator)}{text[chosen.end() :]}"
+    return f"{text[: chosen.start()]}{changed(int(chosen[0][:18]), generator)}{text[chosen.end() :]}"

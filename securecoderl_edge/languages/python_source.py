@@ -132,8 +132,13 @@ def add_missing_imports(source: str) -> str:
 
 def with_typing_names(source: str) -> str:
     """A program with all names of ``typing``, which the sandbox defines for programs of call problems."""
+    return with_first_lines(source, ["from typing import *"])
+
+
+def with_first_lines(source: str, lines: list[str]) -> str:
+    """A program with statements before its first one; a text that does not parse as it is."""
     tree = parse(source)
-    return source if tree is None else _with_lines(source, tree, ["from typing import *"])
+    return source if tree is None else _with_lines(source, tree, lines)
 
 
 def _with_lines(source: str, tree: ast.Module, lines: list[str]) -> str:

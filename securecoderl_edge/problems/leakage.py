@@ -22,10 +22,16 @@ def is_visible(problem: Problem, test: Test | str) -> bool:
     return _holds(problem.statement, test.input) and _holds(problem.statement, test.output)
 
 
-def without_visible_tests(problem: Problem) -> Problem:
-    """The problem without the tests that its statement shows, if at least `LEAST_HIDDEN` others remain."""
-    tests = tuple(test for test in problem.tests if not is_visible(problem, test))
-    assertions = tuple(test for test in problem.assertions if not is_visible(problem, test))
+def without_visible_tests(problem: Problem, most: int | None = None) -> Problem:
+    """The problem without the tests that its statement shows, if at least `LEAST_HIDDEN` others remain.
+
+    Args:
+        most: tests to leave out, the first ones that are shown; by default all.
+    """
+    every: tuple[Test | str, ...] = (*problem.tests, *problem.assertions)
+    shown = [test for test in every if is_visible(problem, test)][:most]
+    tests = tuple(test for test in problem.tests if test not in shown)
+    assertions = tuple(test for test in problem.assertions if test not in shown)
     hidden = replace(problem, tests=tests, assertions=assertions)
     return hidden if LEAST_HIDDEN <= hidden.test_count < problem.test_count else problem
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems.near_duplicates import clusters, pairs_between, statement_hash
+from securecoderl_edge.problems.near_duplicates import clusters, jaccard, pairs_between, statement_hash, word_pairs
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.same_code import same_tasks
 
 # A group larger than this fraction of the problems is for training: withholding it would lose too many problems.
 _LARGEST_SHARE = 0.05
@@ -40,15 +41,22 @@ class TrainEvalSplit:
 
 @dataclass(frozen=True)
 class Leak:
-    """A problem with a duplicate in another file; ``similarity`` is 1 for equal statements."""
+    """A problem with a duplicate in another file.
+
+    Attributes:
+        similarity: of their words, 1 for equal statements.
+        by: ``words``; or, with other words, the ``code`` of a reference but for names and constants, or the ``name`` of
+            the function.
+    """
 
     id: str
     other_id: str
     similarity: float
+    by: str = "words"
 
     def to_record(self) -> dict[str, Any]:
         """Its JSON object."""
-        return {"id": self.id, "other_id": self.other_id, "similarity": round(self.similarity, 4)}
+        return {"id": self.id, "other_id": self.other_id, "similarity": round(self.similarity, 4), "by": self.by}
 
 
 def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags: Sequence[str] = ()) -> TrainEvalSplit:
@@ -86,6 +94,17 @@ def find_leaks(problems: Sequence[Problem], others: Sequence[Problem]) -> list[L
         if index not in nearest or likeness > nearest[index][0]:
             nearest[index] = likeness, other
     return [Leak(problems[index].id, others[other].id, likeness) for index, (likeness, other) in nearest.items()]
+
+
+def find_leaks_in_other_words(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Leak]:
+    """The problems without a near-duplicate in ``others`` that have one by code or else by name, with the first."""
+    found: dict[int, tuple[int, str]] = {}
+    alike = {index for index, _, _ in pairs_between(problems, others)}
+    for index, other, by in same_tasks(problems, others):
+        if index not in alike:
+            found.setdefault(index, (other, by))
+    pairs = ((problems[index], others[other], by) for index, (other, by) in found.items())
+    return [Leak(one.id, other.id, jaccard(word_pairs(one), word_pairs(other)), by) for one, other, by in pairs]
 
 
 def _drawn(problems: Sequence[Problem], groups: Sequence[Sequence[int]], count: int, seed: int) -> list[int]:

@@ -157,8 +157,9 @@ def _fitting_problems(
         SceError: no training problem is left.
     """
     every = inputs.problems
-    if settings.reward.visible_tests == "drop":
-        every = [without_visible_tests(problem) for problem in every]
+    if settings.reward.visible_tests != "keep":
+        most = 1 if settings.reward.visible_tests == "drop-one" else None
+        every = [without_visible_tests(problem, most) for problem in every]
     if settings.reformat_solutions:
         every = [
             replace(each, solutions=tuple(map(reformatted, each.solutions))) if each.language == PYTHON.name else each

@@ -189,8 +189,9 @@ class RewardSettings:
     analyzers: str = analyzers_setting()
     visible_tests: str = setting(
         "keep",
-        "Tests that are visible in the prompt. drop: leave them out if at least two other tests remain.",
-        choices=("keep", "drop"),
+        "Tests that the statement shows. drop: leave them out if at least two other tests remain; drop-one: only the "
+        "first of them.",
+        choices=("keep", "drop", "drop-one"),
     )
     subtract_constant_baseline: bool = setting(
         False, "Subtract the score of the best constant output from partial credit."

@@ -34,3 +34,11 @@ def test_assertions_that_are_shown_go_as_well() -> None:
     assert without_visible_tests(call) == replace(call, assertions=tuple(others))
     few = replace(call, assertions=(shown, *others)[:LEAST_HIDDEN])
     assert without_visible_tests(few) == few
+
+
+def test_only_the_first_shown_test_goes_if_one_is_to_go() -> None:
+    every = ("assert f(1) == 2", "assert f(2) == 3", "assert f(3) == 4")
+    call = Problem("f", "\n".join(every), kind="call", entry_point="f", assertions=every)
+    assert without_visible_tests(call) == call, "no hidden test would be left"
+    assert without_visible_tests(call, 1) == replace(call, assertions=every[1:])
+    assert without_visible_tests(PROBLEM, 1) == without_visible_tests(PROBLEM)

@@ -1,0 +1,230 @@
+"""Programs that do not solve a problem: good tests fail all of them, and training finds those that pass.
+
+* constants: each expected value, ``True``, ``False``, ``None``, the empty value of each type and what the reference
+  returns for the given tests; of a ``stdin`` problem each expected output, and none;
+* an exception for every input, where a test expects one;
+* copies: an argument returned as it is, or the input printed.
+
+In C the same outputs are printed, and a function returns the numbers in the expected outputs or a parameter, or does
+nothing. Programs that the expected values rule out are not made. Not tried: objects that equal everything, which an
+assertion in the sandbox (``whole``) would accept, and programs that tell the tests apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.languages.language import C
+from securecoderl_edge.languages.python_source import UNREADABLE, is_literal, parse
+from securecoderl_edge.problems.assertions import Assertion, assertions_of, satisfies
+from securecoderl_edge.problems.comparison import same_output
+from securecoderl_edge.problems.problem import Problem
+
+_CONSTANTS = ("True", "False", "None", "0", "1", "-1", "''", "[]", "{}", "()", "set()")
+_OUTPUTS = ("", "0", "1", "-1", "Yes", "No", "YES", "NO")
+_MOST = 24  # constants of a problem that the expected values do not rule out
+_MOST_COPIED = 4  # arguments
+_LONGEST = 10_000  # characters of a constant
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class CheapProgram:
+    """A program that does not solve its problem; ``name`` is what it does, such as ``return True``."""
+
+    name: str
+    program: str
+
+
+def cheap_programs(problem: Problem, reference: str = "", returned: Sequence[str] = ()) -> list[CheapProgram]:
+    """The cheap programs that may pass all tests of a problem.
+
+    Args:
+        reference: a program that passes; the cheap ones get its helpers, and the classes and methods that tests use.
+        returned: further constants, as Python literals: what the reference returns.
+    """
+    if problem.kind == "call":
+        found = list(_of_function(problem, reference, returned))
+    elif problem.driver:
+        found = list(_with_driver(problem))
+    else:
+        found = list(_of_stdin(problem))
+    return list({each.program: each for each in found}.values())
+
+
+def _of_stdin(problem: Problem) -> Iterator[CheapProgram]:
+    is_c = problem.language == C.name
+    outputs = list({each.rstrip(): each for each in (*_OUTPUTS, *(test.output for test in problem.tests))}.values())
+    may_pass = [
+        output
+        for output in outputs
+        if problem.checker or all(same_output(output, test.output, problem.rule) for test in problem.tests)
+    ]
+    for output in may_pass[:_MOST]:
+        name = f"print {output.strip()!r:.60}" if output else "print nothing"
+        if is_c:
+            text = "".join(f"\\{byte:03o}" for byte in output.encode("utf-8", "replace"))
+            program = f'#include <stdio.h>\nint main(void) {{ fputs("{text}", stdout); return 0; }}\n'
+            yield CheapProgram(name, program)
+        else:
+            yield CheapProgram(name, f"print({output!r}, end='')\n")
+    if is_c:
+        copying = "#include <stdio.h>\nint main(void) { int c; while ((c = getchar()) != EOF) putchar(c); return 0; }\n"
+    else:
+        copying = "import sys\nprint(sys.stdin.read(), end='')\n"
+    yield CheapProgram("print the input", copying)
+
+
+def _with_driver(problem: Problem) -> Iterator[CheapProgram]:
+    """Functions in C, made from the prototype in the given code; none if it has another form."""
+    prototype = re.search(
+        rf"(?P<type>\w[\w \t]*[\s*]+){re.escape(problem.entry_point or '')}\s*\((?P<parameters>[^()]*)\)\s*(?P<end>;)",
+        problem.starter_code,
+    )
+    if prototype is None:
+        return
+    before, after = problem.starter_code[: prototype.start("end")], problem.starter_code[prototype.end("end") :]
+    if prototype["type"].split()[-1] == "void":
+        bodies = [("do nothing", "")]
+    else:
+        outputs = " ".join(test.output for test in problem.tests)
+        numbers = list(dict.fromkeys(["0", "1", "-1", *re.findall(r"-?\b\d{1,18}\b", outputs)]))
+        names = [re.findall(r"\w+", each)[-1] for each in prototype["parameters"].split(",") if " " in each.strip()]
+        bodies = [(f"return {each}", f"return {each};") for each in [*numbers[:_MOST], *names[:_MOST_COPIED]]]
+    for name, body in bodies:
+        yield CheapProgram(name, f"{before} {{ {body} }}{after}\n")
+
+
+def _of_function(problem: Problem, reference: str, returned: Sequence[str]) -> Iterator[CheapProgram]:
+    name, assertions = problem.entry_point or "", assertions_of(problem)
+    tree = parse(reference) if reference else None
+    for text in [each for each in _constants(assertions, returned) if _may_pass(each, assertions, name)][:_MOST]:
+        yield CheapProgram(f"return {text:.60}", _program(tree, name, f"return {text}", problem.assertions))
+    errors = list(dict.fromkeys(error for each in assertions if each.comparison == "raises" for error in each.expected))
+    if errors:
+        own = [error for error in errors if not hasattr(builtins, error)]
+        defined = "".join(f"class {error}(Exception):\n    pass\n" for error in own)
+        for each in errors:
+            raising = _program(tree, name, f"raise {each}", problem.assertions)
+            yield CheapProgram(f"raise {each}", defined + raising)
+        if len(errors) > 1:
+            raising = _program(tree, name, "raise Each", problem.assertions)
+            together = f"class Each({', '.join(errors)}):\n    pass\n"
+            yield CheapProgram(f"raise {' and '.join(errors):.60}", defined + together + raising)
+    for place, copied in enumerate(_parameters(tree, name)):
+        copying = _program(tree, name, f"return {copied}", problem.assertions)
+        yield CheapProgram(f"return argument {place + 1}", copying)
+
+
+def _constants(assertions: Iterable[Assertion], returned: Iterable[str]) -> Iterator[str]:
+    """Literals of values that an assertion may accept, and of the usual ones; each once."""
+    values: list[Any] = []
+    contained, near = [], []
+    for each in assertions:
+        expected = each.expected
+        match each.comparison:
+            case "equal" | "identical":
+                values.append(expected)
+            case "near":
+                near.append(expected)
+            case "among":
+                values += list(expected)
+            case "contains":
+                contained.append(expected)
+            case "each":
+                values += expected
+            case "whole":
+                values += _literals_compared(each.expression)
+    if near:
+        values += [*near, (min(near) + max(near)) / 2]
+    if contained:
+        values += ["\n".join(contained)] if all(isinstance(each, str) for each in contained) else []
+        values.append(contained)
+    # The most frequent first: one that passes all tests is among them. By text, since True is not 1 to `is`.
+    texts = [*_CONSTANTS, *(text for text, _ in Counter(map(repr, values)).most_common()), *returned]
+    yield from (text for text in dict.fromkeys(texts) if len(text) <= _LONGEST and _is_literal(text))
+
+
+def _is_literal(text: str) -> bool:
+    match parse(text):
+        case ast.Module(body=[ast.Expr(value=value)]):
+            return is_literal(value)
+    return False
+
+
+def _literals_compared(assertion: str) -> Iterator[Any]:
+    """The literals that comparisons in an assertion have on one side."""
+    tree = parse(assertion)
+    for node in ast.walk(tree) if tree else ():
+        for side in [node.left, *node.comparators] if isinstance(node, ast.Compare) else ():
+            try:
+                yield ast.literal_eval(side)
+            except UNREADABLE:
+                continue
+
+
+def _may_pass(text: str, assertions: Sequence[Assertion], name: str) -> bool:
+    """Whether no assertion on what the function returns, and nothing else, rules a constant out."""
+    value = ast.literal_eval(text)
+    for each in assertions:
+        if each.comparison == "raises":
+            return False
+        if each.comparison in ("whole", "each") or name in each.setup:
+            continue
+        match parse(each.expression):
+            case ast.Module(body=[ast.Expr(value=ast.Call(func=ast.Name(id=called)))]) if called == name:
+                if not satisfies(value, each):
+                    return False
+    return True
+
+
+def _program(tree: ast.Module | None, name: str, statement: str, assertions: Collection[str]) -> str:
+    """The reference with this statement as the body of the function under test, or of each method of the class.
+
+    Without a reference, a function that accepts all arguments; or a class, if tests use attributes of what it returns.
+    """
+    if tree is not None and any(True for _ in _tested(tree, name)):
+        # A fresh copy: the tree itself is used again.
+        changed = ast.parse(ast.unparse(tree))
+        for node in _tested(changed, name):
+            node.body = ast.parse("pass" if node.name == "__init__" else statement).body
+        kept = (ast.Import, ast.ImportFrom, *_DEFINITIONS, ast.ClassDef, ast.Assign, ast.AnnAssign)
+        changed.body = [node for node in changed.body if isinstance(node, kept)]
+        return f"{ast.unparse(changed)}\n"
+    function = f"def {name}(*arguments, **keywords):\n    {statement}\n"
+    text = "\n".join(assertions)
+    if "Solution()" in text:
+        return f"{function}class Solution:\n    {name} = staticmethod({name})\n"
+    if re.search(rf"\b{re.escape(name)}\([^\n]*\)\.\w+\(|=\s*{re.escape(name)}\([^\n]*\)\s*$", text, re.MULTILINE):
+        return (
+            f"def constant(*arguments, **keywords):\n    {statement}\n"
+            f"class {name}:\n    def __init__(self, *arguments, **keywords):\n        pass\n"
+            "    def __getattr__(self, name):\n        return constant\n"
+        )
+    return function
+
+
+def _tested(tree: ast.Module, name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions and methods of this name, and the methods of a class of this name."""
+    for node in tree.body:
+        if isinstance(node, _DEFINITIONS) and node.name == name:
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            methods = [each for each in node.body if isinstance(each, _DEFINITIONS)]
+            yield from (each for each in methods if name in (node.name, each.name))
+
+
+def _parameters(tree: ast.Module | None, name: str) -> list[str]:
+    """The first parameters of the function, without that of the object; of an unknown one, those that it may have."""
+    if tree is None:
+        return [f"[*arguments, *keywords.values()][{place}]" for place in range(_MOST_COPIED - 1)]
+    functions = [each for each in _tested(tree, name) if each.name == name]
+    arguments = functions[0].args if functions else ast.arguments([], [], None, [], [], None, [])
+    named = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return [each for each in named if each != "self"][:_MOST_COPIED]

@@ -1,0 +1,100 @@
+"""Programs that do not solve a problem, and which of them are made."""
+
+from __future__ import annotations
+
+import pytest
+
+from securecoderl_edge.problems.cheap_programs import cheap_programs
+from securecoderl_edge.problems.problem import Problem, Test
+
+
+def call(*assertions: str, name: str = "f", **fields: str) -> Problem:
+    return Problem("p", "Write it.", "call", entry_point=name, assertions=assertions, **fields)
+
+
+def names(problem: Problem, reference: str = "") -> set[str]:
+    return {each.name for each in cheap_programs(problem, reference)}
+
+
+@pytest.mark.parametrize(
+    ("assertions", "name"),
+    [
+        (["assert f(1) == 7"], "return 7"),
+        (["assert f(1) is True"], "return True"),
+        (["assert f(1)", "assert f(2)"], "return 1"),
+        (["assert not f(1)"], "return ''"),
+        (["assert f(1) != 3"], "return False"),
+        (["assert f(1) in ('a', 'b')"], "return 'b'"),
+        (["assert f(1) not in ('', 0)"], "return True"),
+        (["assert 'a' in f(1)", "assert 'b' in f(2)"], "return 'a\\nb'"),
+        (["assert 3 in f(1)", "assert 4 in f(2)"], "return [3, 4]"),
+        (["assert '<i>' not in f('<i>')"], "return ''"),
+        (["assert abs(f(1) - 1.0) < 0.2", "assert abs(f(2) - 1.3) < 0.2"], "return 1.15"),
+        (["assert f(1) == set([1, 2])"], "return {1, 2}"),
+        (["assert each_agrees([f(1), f(2)], [5, 5], 0)"], "return 5"),
+        (["assert sorted(f(1)) == [1, 2]"], "return [1, 2]"),
+        (["x = f(1)\nassert x == 4 and x > 0"], "return 4"),
+        (["assert raises(f(1), ValueError)"], "raise ValueError"),
+        (["assert raises(f(1), ValueError)", "assert raises(f(2), KeyError)"], "raise ValueError and KeyError"),
+        (["assert f(4) == 4"], "return argument 1"),
+    ],
+)
+def test_what_each_form_of_assertion_accepts_is_tried(assertions: list[str], name: str) -> None:
+    assert name in names(call(*assertions))
+
+
+def test_a_constant_that_a_test_rules_out_is_not_made() -> None:
+    made = names(call("assert f(1) == 7", "assert f(2) == 8"))
+    assert not [each for each in made if each.startswith(("return 7", "return 8", "return True"))]
+
+
+@pytest.mark.parametrize(
+    "texts", [["assert f(1) == 2", "assert raises(f(2), ValueError)"], ["assert f(1) == 2", "assert f(2) is True"]]
+)
+def test_no_constant_is_made_where_none_can_pass(texts: list[str]) -> None:
+    assert not [each for each in names(call(*texts)) if each.startswith("return") and "argument" not in each]
+
+
+def test_the_reference_lends_helpers_and_methods_but_no_demo() -> None:
+    reference = (
+        "from math import inf\nclass Stack:\n    def __init__(self, size):\n        self.size = size\n"
+        "    def pop(self): return self.size\nprint(Stack(3).pop())"
+    )
+    (made,) = [
+        each
+        for each in cheap_programs(call("assert Stack(2).pop() == 2", name="Stack"), reference)
+        if each.name == "return 2"
+    ]
+    assert "from math import inf" in made.program
+    assert "print" not in made.program
+    assert "def pop(self):\n        return 2" in made.program
+    assert "def __init__(self, size):\n        pass" in made.program
+
+
+def test_an_error_of_the_tests_own_is_defined() -> None:
+    problem = call("class Refused(Exception): pass\nassert raises(f(1), Refused)")
+    (made,) = [each for each in cheap_programs(problem) if each.name == "raise Refused"]
+    assert made.program.startswith("class Refused(Exception)")
+
+
+def test_outputs_are_printed_if_all_tests_agree_on_one_or_a_checker_may() -> None:
+    same = Problem("p", "s", tests=(Test("1\n", "YES\n"), Test("2\n", "yes\n")), source="code_contests")
+    assert "print 'YES'" in names(same)
+    differ = Problem("p", "s", tests=(Test("1\n", "1\n"), Test("2\n", "2\n")))
+    assert names(differ) == {"print the input"}
+    checked = Problem("p", "s", tests=differ.tests, checker="def check(*_): return True")
+    assert {"print nothing", "print '1'", "print '2'", "print 'YES'"} <= names(checked)
+
+
+def test_programs_in_c_print_the_same_or_return_numbers_and_parameters() -> None:
+    quotes = Problem("p", "s", tests=(Test("1\n", 'a "b" \\ ä\n'),), language="c")
+    (made,) = [each for each in cheap_programs(quotes) if each.name.startswith("print 'a")]
+    assert '"\\141\\040\\042' in made.program
+    driven = Problem(
+        "p", "s", tests=(Test("1\n", "42\n"),), language="c", entry_point="twice",
+        starter_code="#include <stdint.h>\nint32_t twice(int32_t n, const int *all);\n", driver="int main(void) {}",
+    )  # fmt: skip
+    made_names = names(driven)
+    assert {"return 42", "return 0", "return n", "return all"} <= made_names
+    (program,) = [each.program for each in cheap_programs(driven) if each.name == "return 42"]
+    assert "int32_t twice(int32_t n, const int *all) { return 42; }" in program
