@@ -19,12 +19,12 @@ from typing import Any
 from record import publish
 from starter_studies import c
 from study_engine.arms import Arm, Study
-from study_engine.seeds import Values, difference_over_seeds, mean_over_seeds
 
 from securecoderl_edge.evaluation.tables import interval_record
 from securecoderl_edge.languages.targets import CORTEX_M3
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.scoring.cluster_intervals import Values, difference_over_seeds, mean_over_seeds
 from securecoderl_edge.scoring.metrics import passes_all_tests
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.system.rows import RowFile

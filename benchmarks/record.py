@@ -28,7 +28,7 @@ def publish(
     """
     given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
-    record = {**results, "command": command, "machine": describe_machine()}
+    record = {"machine": describe_machine(), **results, "command": command}
     if file:
         content: Any = record
         if keep_earlier:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -138,7 +139,13 @@ def secodeplt(folder: Path) -> Study:
     )
 
 
-def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, Any]:
+def with_subsets(
+    record: dict[str, Any],
+    study: Study,
+    jobs: int,
+    removed: Sequence[dict[str, Any]] = (),
+    pairs: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
     """The record with All-P of each arm on the problems of MBPP that training, or we ourselves, know less about."""
     overlaps = json.loads(OVERLAPS.read_text(encoding="utf-8"))["overlaps"]
     problems = {each.id: each for split in study.splits for each in evaluation_problems(split.eval)}
@@ -149,7 +156,7 @@ def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, A
     }
     found = {}
     for name, ids in left_out.items():
-        part = study_record(study, jobs, lambda problem, ids=ids: None if problem in ids else problem)  # type: ignore[misc]
+        part = study_record(study, jobs, ids, removed, pairs)
         found[name] = {
             "splits": [only_all_p(each) for each in part["splits"]],
             "arms": [only_all_p(each) | {"results": [*map(only_all_p, each["results"])]} for each in part["arms"]],
@@ -167,5 +174,5 @@ def is_solved_by_lookup(problem: Problem) -> bool:
 def only_all_p(part: dict[str, Any]) -> dict[str, Any]:
     """The names and numbers of a part of a record, and of its metrics All-P alone."""
     metrics = {key: {ALL_P: part[key].get(ALL_P)} for key in ("metrics", "base", "minus_base") if key in part}
-    names = ("name", "split", "model", "first", "second", "problems", "seeds")
+    names = ("name", "split", "model", "first", "second", "problems", "groups", "seeds")
     return {name: part[name] for name in names if name in part} | metrics

@@ -99,28 +99,20 @@ def smaller(study: Study) -> Study:
     )
 
 
-def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, Any]:
-    """The record with the arms of `REMOVED_ARMS` that the earlier one in ``file`` has, and their comparisons."""
-    if file is None or not file.is_file():
+def removed_arms(before: dict[str, Any]) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    """Of an earlier record: the arms of `REMOVED_ARMS`, and the comparisons with them."""
+    pairs = [(each["first"], each["second"]) for each in before.get("comparisons", ())]
+    return (
+        [arm for arm in before.get("arms", ()) if arm["name"] in REMOVED_ARMS],
+        [pair for pair in dict.fromkeys(pairs) if REMOVED_ARMS.keys() & set(pair)],
+    )
+
+
+def with_costs_of(before: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the machine and the costs of an earlier one, if nothing was trained or evaluated since."""
+    if before.get("steps_done", 0) < record["steps_done"]:
         return record
-    return _with_removed_arms(record, json.loads(file.read_text(encoding="utf-8")))
-
-
-def _with_removed_arms(record: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    arms = [*record["arms"], *(arm for arm in before["arms"] if arm["name"] in REMOVED_ARMS)]
-    names = {arm["name"] for arm in arms}
-    pairs = [*record["comparisons"]]
-    for pair in before["comparisons"]:
-        ends = {pair["first"], pair["second"]}
-        if ends & REMOVED_ARMS.keys() and ends <= names:
-            pairs.append(pair)
-    parts = {
-        name: _with_removed_arms(part, before["subsets"][name])
-        for name, part in record.get("subsets", {}).items()
-        if name in before.get("subsets", {})
-    }
-    subsets = {"subsets": {**record["subsets"], **parts}} if parts else {}
-    return {**record, **subsets, "arms": arms, "comparisons": pairs}
+    return record | {name: before[name] for name in ("machine", "steps", "steps_done", "wall_seconds")}
 
 
 def key_figures(record: dict[str, Any]) -> dict[str, Any]:
@@ -183,10 +175,13 @@ def main() -> None:
         return
     if not arguments.record:
         run_study(study, arguments.jobs, say)
-    record = study_record(study, arguments.jobs)
+    is_there = arguments.json is not None and arguments.json.is_file()
+    before = json.loads(arguments.json.read_text(encoding="utf-8")) if is_there else {}
+    removed, of_removed = removed_arms(before)
+    record = study_record(study, arguments.jobs, removed=removed, pairs=of_removed)
     if arguments.study == "mbpp":
-        record = with_subsets(record, study, arguments.jobs)
-    record = with_removed_arms(record, arguments.json)
+        record = with_subsets(record, study, arguments.jobs, removed, of_removed)
+    record = with_costs_of(before, record)
     for title, table in study_tables(record):
         sys.stdout.write(f"{title}\n\n{to_markdown(table)}\n")
     publish(record, arguments.json, shown=key_figures(record))

@@ -292,9 +292,9 @@ def base_model_time(records: Records, study: str, split: str) -> str:
     return _duration(split_of(records[study], split)["prepare_seconds"])
 
 
-def problems(records: Records, study: str, split: str) -> str:
-    """The number of problems of a split."""
-    return str(split_of(records[study], split)["problems"])
+def problems(records: Records, study: str, split: str, unit: str = "problems") -> str:
+    """The number of problems of a split, or of their ``groups``."""
+    return str(split_of(records[study], split)[unit])
 
 
 def footprints(_: Records) -> str:
@@ -341,8 +341,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     for each in (
         value, bounds, interval, higher, lower, no_difference, over_base, bench, count, seeds, by_seed,
         kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
-        transfer,
-        transfer_differences, costs,
+                transfer, transfer_differences, costs,
         base_model_time, problems, footprints, long_sft, truncated, figure, machine,
     )
 }  # fmt: skip

@@ -221,10 +221,9 @@ def _signed(interval: Interval) -> str:
 
 
 def _sizes(record: Record, split: str) -> str:
-    problems = split_of(record, split)["problems"]
-    return (
-        f"{problems} held-out problems, {record['samples']} samples per problem, {len(record['seeds'])} seeds, 95 % CI"
-    )
+    part = split_of(record, split)
+    problems = f"{part['problems']} held-out problems in {part['groups']} groups"
+    return f"{problems}, {record['samples']} samples per problem, {len(record['seeds'])} seeds, 95 % CI"
 
 
 PLOTS = {

@@ -22,6 +22,7 @@ from securecoderl_edge.evaluation.tables import (
     comparison_table,
     devices_in_words,
     prompts_in_words,
+    size_in_words,
     to_markdown,
 )
 from securecoderl_edge.system.files import write_atomically
@@ -56,16 +57,17 @@ def show_bench(
             _print_below(console, summary)
     for comparison in comparisons:
         pair = f"{comparison.second} minus {comparison.first}"
-        console.print(f"{escape_controls(pair)}, paired over {comparison.problems} problems:")
+        console.print(f"{escape_controls(pair)}, paired over {size_in_words(comparison)}:")
         _print(console, comparison_table(comparison, with_p_values=console.width >= WIDE))
     for line in (*prompts_in_words(summaries), *devices_in_words(summaries)):
         console.print(escape_controls(line))
-    problems = max((summary.problems for summary in summaries), default=0)
+    largest = max(summaries, key=lambda summary: summary.problems)
+    way = "over problems: Wilson for rates, bootstrap for means"
+    if largest.groups < largest.problems:
+        way = "over groups: Wilson for rates, Student's for means"
     for line in _FOOTNOTE:
         console.print(line)
-    console.print(
-        f"{problems} problems; 95 % intervals: Wilson for rates, bootstrap over problems for means; times: p50/p90/p99."
-    )
+    console.print(f"{size_in_words(largest)}; 95 % intervals {way}; times: p50/p90/p99.")
 
 
 def show_quantization(report: QuantizationReport) -> None:

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from securecoderl_edge.evaluation.bench import BenchSettings, with_budgets
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.measure import measure
-from securecoderl_edge.evaluation.tables import Table, byte_cell, compare, interval_cell, to_markdown, verdict
+from securecoderl_edge.evaluation.tables import (
+    Table,
+    byte_cell,
+    compare,
+    interval_cell,
+    size_in_words,
+    to_markdown,
+    verdict,
+)
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.problems.problem import Problem
@@ -28,7 +36,7 @@ class QuantizationReport:
     """One row per file: size, agreement with the original, scores, and differences from the float model."""
 
     table: Table
-    problems: int
+    size: str
     float_label: str
 
     def to_markdown(self) -> str:
@@ -37,7 +45,7 @@ class QuantizationReport:
 
     def sentence(self) -> str:
         """Describe the differences of the table."""
-        return f"Differences from {self.float_label}, paired over {self.problems} problems, with 95 % intervals."
+        return f"Differences from {self.float_label}, paired over {self.size}, with 95 % intervals."
 
 
 def measure_quantization(
@@ -68,7 +76,7 @@ def measure_quantization(
             rows.append(_row(result, baseline, None))
         else:
             rows.append(_row(result, measure(resolve_model(str(result.path)), problems, scorer, settings), baseline))
-    return QuantizationReport(Table(_COLUMNS, tuple(rows)), len(problems), baseline.label)
+    return QuantizationReport(Table(_COLUMNS, tuple(rows)), size_in_words(baseline.summary()), baseline.label)
 
 
 def _row(result: ExportResult, evaluation: Evaluation, baseline: Evaluation | None) -> tuple[str, ...]:

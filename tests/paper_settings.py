@@ -96,7 +96,7 @@ WITHOUT_EFFECT = {
     "ppo.micro_batch_tokens", "ppo.rollout_sequences",
     "readiness_problems", "reward.analyzers", "reward.sandbox",
     "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
-    "scheduled.steps", "selection.samples",
+    "scheduled.steps", "selection.samples", "selection.hold_out", "selection.metric", "selection.standard_errors",
 }  # fmt: skip
 
 # Not settings.

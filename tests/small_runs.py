@@ -104,6 +104,6 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
 
     def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> HeldOutResult:
         reward = next(answers)
-        return HeldOutResult(step, (reward,) * 4, 0.0, 1.0)
+        return HeldOutResult(step, (reward,) * 4, (False,) * 4, 1.0)
 
     monkeypatch.setattr("securecoderl_edge.training.phase.evaluate_policy", evaluate)

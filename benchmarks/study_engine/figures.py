@@ -18,12 +18,12 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.weaknesses import SANITIZERS
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.manifests import is_plain_name
+from securecoderl_edge.scoring.cluster_intervals import Values
 from securecoderl_edge.scoring.metrics import EVERY_METRIC, Metric, Row, by_problem, passes_all_tests, values_of
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
 from securecoderl_edge.system.files import read_json, temporary_beside
 from securecoderl_edge.system.rows import RowFile
 from study_engine.arms import Arm, Measured, Split, Study
-from study_engine.seeds import Values
 
 
 def _has_sign(sign: str) -> Metric:

@@ -148,12 +148,12 @@ class RunLog:
         return total
 
 
-def changed_values(settings: Any) -> dict[str, Any]:
-    """The nested plain values that differ from the defaults of the settings' class; None is a value here.
+def changed_values(settings: Any, defaults: Any = None) -> dict[str, Any]:
+    """The nested plain values that differ from ``defaults``, by default those of the class; None is a value here.
 
     A later setting with a default that changes nothing adds nothing to them.
     """
-    return _changed(to_table(settings), to_table(type(settings)()))
+    return _changed(to_table(settings), to_table(type(settings)() if defaults is None else defaults))
 
 
 def _changed(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

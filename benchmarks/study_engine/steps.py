@@ -21,7 +21,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
 from securecoderl_edge.system.processes import describe_end, on_ending_signals, result_of
-from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
+from securecoderl_edge.training.settings import WITHOUT_REWARD, SelectionSettings, TrainSettings, with_own_r
 from study_engine.arms import Arm, Split, Study
 from study_engine.figures import (
     Figures,
@@ -41,6 +41,9 @@ from study_engine.run_log import (
 )
 
 _OnStep = Callable[[Step, float, int, int], None]
+# The keys of steps have what differs from the defaults of the first studies.
+_FIRST_RULE = SelectionSettings(hold_out="problems", metric="reward", standard_errors=1.0)
+_FIRST_DEFAULTS = TrainSettings(selection=_FIRST_RULE)
 
 
 def prepare_step(study: Study, split: Split) -> Step | None:
@@ -73,13 +76,22 @@ def train_step(study: Study, arm: Arm, seed: int) -> Step:
         _log(study.run_folder(arm, seed)),
         (study.run_folder(arm, seed) / "policy",),
         after=prepare_step(study, arm.split),
-        facts=json.dumps(changed_values(_settings_with_effect(study.settings(arm, seed))), sort_keys=True),
+        facts=_facts(study.settings(arm, seed)),
         learns_from=arm.split.train,
     )
 
 
+def _facts(settings: TrainSettings) -> str:
+    return json.dumps(changed_values(_settings_with_effect(settings), _FIRST_DEFAULTS), sort_keys=True)
+
+
 def _settings_with_effect(settings: TrainSettings) -> TrainSettings:
-    """The settings without the reward for RL, if no phase has such a reward: the step then keeps its key."""
+    """The settings without the reward for RL, if no phase has such a reward: the step then keeps its key.
+
+    Without held-out problems, the rule of selection has no effect either.
+    """
+    if not settings.selection.problems:
+        settings = replace(settings, selection=replace(_FIRST_RULE, problems=0, every=settings.selection.every))
     if set(settings.phases) <= set(WITHOUT_REWARD):
         return replace(settings, reward=with_own_r(settings.reward))
     return settings

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.tables import interval_record
+from securecoderl_edge.problems.groups import groups_by_id
+from securecoderl_edge.scoring.cluster_intervals import (
+    METHOD,
+    Values,
+    difference_over_seeds,
+    mean_over_seeds,
+    merged,
+    rate_over_seeds,
+)
 from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import METRICS, Metric, Row
 from securecoderl_edge.system.machine import describe_machine
 from study_engine.arms import FINAL, Arm, Split, Study
-from study_engine.figures import CURVES, STUDY_METRICS, Evaluated, Figures, nested
-from study_engine.run_log import RunLog
-from study_engine.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
+from study_engine.figures import CURVES, STUDY_METRICS, Evaluated, Figures, load_figures, nested
+from study_engine.run_log import RunLog, evaluation_problems
 from study_engine.steps import (
     all_steps,
     arm_chain,
@@ -30,44 +38,63 @@ _BY_SEED = {
 }
 _POINTS = 15
 
-Samples = dict[int, Evaluated]  # by seed
-_GroupOf = Callable[[str], str | None]
+Record = Mapping[str, Any]
+Samples = dict[int, Evaluated]  # by seed, with the samples of each group of problems
+_Groups = Mapping[str, str | None]  # of each problem by its id; None leaves it out
 
 
-def study_record(study: Study, jobs: int, group_of: _GroupOf = lambda problem: problem) -> dict[str, Any]:
+def study_record(
+    study: Study,
+    jobs: int,
+    left_out: Collection[str] = (),
+    removed: Sequence[Record] = (),
+    pairs: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
     """The record of all finished arms and seeds; ``seeds`` and ``steps_done`` show what is missing.
 
+    Intervals are over seeds and groups of problems, since variants of a task depend on each other.
+
     Args:
-        group_of: the group of a problem by its id, None to leave it out. Intervals are over groups, since problems of
-            one group, such as variants of a task, depend on each other.
+        left_out: ids of problems.
+        removed: earlier records of arms that the study no longer has; their results are computed anew from their
+            figures. pairs: further comparisons.
 
     Raises:
         SceError: a file of figures is damaged, or problems cannot be read.
     """
     run_log = RunLog(study.folder)
     every = list(chains(study, jobs))
+    groups: dict[str, dict[str, str | None]] = {
+        each.name: {**groups_by_id(evaluation_problems(each.eval)), **dict.fromkeys(left_out)} for each in study.splits
+    }
     trained = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
-    samples = {name: _samples_of(figures, group_of) for name, figures in trained.items()}
-    bases = {
-        each.name: _grouped(figures.evaluated[0], group_of)
+    samples = {name: _samples_of(figures, groups) for name, figures in trained.items()}
+    samples |= {arm["name"]: _samples_of(_figures_of_removed(study, arm), groups) for arm in removed}
+    evaluated = {
+        each.name: figures.evaluated[0]
         for each in study.splits
         if (figures := base_chain(study, each).figures(run_log))
     }
+    bases = {name: _grouped(each, groups[name]) for name, each in evaluated.items()}
+    arms = [_arm_record(study, arm, trained[arm.name], samples[arm.name], bases, run_log) for arm in study.arms]
+    arms += [{**arm, "results": _results(samples[arm["name"]], bases)} for arm in removed]
     return {
         "study": study.name,
         "recipe": study.recipe,
         "seeds": list(study.seeds),
         "samples": study.samples,
         "limit": study.limit,
-        "splits": [_split_record(study, each, bases.get(each.name), run_log) for each in study.splits],
-        "arms": [_arm_record(study, arm, trained[arm.name], samples[arm.name], bases, run_log) for arm in study.arms],
-        "comparisons": list(_comparisons(study, samples)),
+        "intervals": METHOD,
+        "splits": [_split_record(study, each, evaluated.get(each.name), groups[each.name], run_log)
+                   for each in study.splits],
+        "arms": arms,
+        "comparisons": list(_comparisons((*study.comparisons, *pairs), samples)),
         "steps": sum(len(chain.steps()) for chain in every),
         "steps_done": sum(chain.count_done(run_log) for chain in every),
         "jobs": jobs,
         "wall_seconds": round(run_log.wall_seconds(all_steps(study, jobs))),
         "machine": describe_machine(),
-    }
+    }  # fmt: skip
 
 
 def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
@@ -76,27 +103,32 @@ def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     return {seed: figures for seed, figures in by_seed.items() if figures}
 
 
-def _samples_of(figures: Mapping[int, Figures], group_of: _GroupOf) -> dict[tuple[str, str], Samples]:
-    """Evaluations by split and evaluated model, then by seed."""
+def _figures_of_removed(study: Study, arm: Record) -> dict[int, Figures]:
+    """The figures of an arm that the study no longer has, by seed."""
+    by_name = replace(study.arms[0], name=arm["name"])
+    by_seed = {seed: load_figures(study.figures_file(by_name, seed)) for seed in arm["seeds"]}
+    return {seed: figures for seed, figures in by_seed.items() if figures}
+
+
+def _samples_of(figures: Mapping[int, Figures], groups: Mapping[str, _Groups]) -> dict[tuple[str, str], Samples]:
+    """Evaluations on the splits of the study, by split and evaluated model, then by seed."""
     samples: dict[tuple[str, str], Samples] = {}
     for seed, of_seed in figures.items():
         for each in of_seed.evaluated:
-            samples.setdefault((each.split, each.name), {})[seed] = _grouped(each, group_of)
+            if each.split in groups:
+                samples.setdefault((each.split, each.name), {})[seed] = _grouped(each, groups[each.split])
     return samples
 
 
-def _grouped(evaluated: Evaluated, group_of: _GroupOf) -> Evaluated:
+def _grouped(evaluated: Evaluated, groups: _Groups) -> Evaluated:
     """The values of a group's problems together, as if they were samples of one problem."""
-    places: dict[str, list[int]] = {}
-    for index, problem in enumerate(evaluated.problems):
-        group = group_of(problem)
-        if group is not None:
-            places.setdefault(group, []).append(index)
+    labels = [groups.get(problem, problem) for problem in evaluated.problems]
+    kept = [index for index, label in enumerate(labels) if label is not None]
+    of_kept = [label for label in labels if label is not None]
     values = {
-        name: [[value for index in each for value in of_problem[index]] for each in places.values()]
-        for name, of_problem in evaluated.values.items()
+        name: merged([of_problem[index] for index in kept], of_kept) for name, of_problem in evaluated.values.items()
     }
-    return replace(evaluated, problems=list(places), values=values)
+    return replace(evaluated, problems=list(dict.fromkeys(of_kept)), values=values)
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
@@ -121,13 +153,18 @@ def _metrics_record(samples: Samples) -> dict[str, Any]:
     return {metric.name: _rounded(estimate(samples, metric)) for metric in STUDY_METRICS}
 
 
-def _split_record(study: Study, split: Split, base: Evaluated | None, run_log: RunLog) -> dict[str, Any]:
+def _split_record(
+    study: Study, split: Split, base: Evaluated | None, groups: _Groups, run_log: RunLog
+) -> dict[str, Any]:
     record: dict[str, Any] = {"name": split.name, "train": split.train, "eval": split.eval}
     prepare = prepare_step(study, split)
     if prepare is not None:
         record |= {"prepare": prepare.command, "prepare_seconds": round(run_log.seconds(prepare))}
     if base:
-        record |= {"problems": len(base.problems), "base": _metrics_record({study.seeds[0]: base})}
+        found = _grouped(base, groups)
+        count = sum(groups.get(problem, problem) is not None for problem in base.problems)
+        record |= {"problems": count, "groups": len(found.problems)}
+        record |= {"base": _metrics_record({study.seeds[0]: found})}
     return record
 
 
@@ -150,8 +187,20 @@ def _arm_record(
         "command": trained[study.seeds[0]].command,
         "train_seconds": [round(run_log.seconds(trained[seed])) for seed in figures],
         "kept": [each.kept for each in figures.values()],
-        "results": [],
+        "results": _results(evaluations, bases),
     }
+    rows = [each.rows for each in figures.values()]
+    if rows:
+        record["cost"] = _training_cost(rows)
+    curves = training_curves(rows)
+    if curves:
+        record["training"] = curves
+    return record
+
+
+def _results(evaluations: Mapping[tuple[str, str], Samples], bases: Mapping[str, Evaluated]) -> list[dict[str, Any]]:
+    """The results of each evaluated model of an arm."""
+    results = []
     for (split_name, name), samples in evaluations.items():
         (updates,) = {each.updates for each in samples.values()}
         result: dict[str, Any] = {"split": split_name, "model": name, "metrics": _metrics_record(samples)}
@@ -165,21 +214,15 @@ def _arm_record(
                 result["minus_base"] = _difference(dict.fromkeys(samples, bases[split_name]), samples)
         elif (split_name, FINAL) in evaluations and updates is None:
             result["minus_policy"] = _difference(evaluations[split_name, FINAL], samples)
-        record["results"].append(result)
-    rows = [each.rows for each in figures.values()]
-    if rows:
-        record["cost"] = _training_cost(rows)
-    curves = training_curves(rows)
-    if curves:
-        record["training"] = curves
-    return record
+        results.append(result)
+    return results
 
 
 def _comparisons(
-    study: Study, evaluations: Mapping[str, Mapping[tuple[str, str], Samples]]
+    pairs: Iterable[tuple[str, str]], evaluations: Mapping[str, Mapping[tuple[str, str], Samples]]
 ) -> Iterator[dict[str, Any]]:
     """The final policies of two arms on every split that both are evaluated on."""
-    for first, second in study.comparisons:
+    for first, second in pairs:
         for (split, model), before in evaluations[first].items():
             after = evaluations[second].get((split, model), {})
             if model == FINAL and before.keys() & after.keys():

@@ -132,7 +132,9 @@ def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
     """All tables of a study that have rows, each with its title."""
     titled = []
     for each in record["splits"]:
-        split, evaluated = each["name"], f"evaluated on {each.get('problems', '?')} problems of {each['eval']}"
+        size = f"{each.get('problems', '?')} problems in {each.get('groups', '?')} groups"
+        split, evaluated = each["name"], f"evaluated on {size} of {each['eval']}, intervals over seeds and groups"
+
         titled += [
             (f"Trained on {each['train']}, {evaluated}:", result_table(record, split, lines=lines)),
             ("Differences from the base model, paired by problem:", gain_table(record, split, lines=lines)),

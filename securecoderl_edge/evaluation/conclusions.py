@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from securecoderl_edge.evaluation.summary import EvaluationSummary
-from securecoderl_edge.evaluation.tables import SOLVED, Comparison, interval_cell, number_cell, verdict
+from securecoderl_edge.evaluation.tables import SOLVED, Comparison, interval_cell, number_cell, size_in_words, verdict
 
 
 def conclusions(
@@ -22,7 +22,7 @@ def conclusions(
         cells = [f"pass@{k} {interval_cell(rate, SOLVED)} %" for k, rate in rates.items()]
         if base := summary.metrics.get("base_tests_rate"):
             cells.append(f"with the base tests alone {interval_cell(base, SOLVED)} %")
-        lines.append(f"{summary.label}: {', '.join(cells)} of {summary.problems} problems{asked}")
+        lines.append(f"{summary.label}: {', '.join(cells)} of {size_in_words(summary)}{asked}")
     for comparison in comparisons:
         found = {each.metric.name: each for each in comparison.differences}["all_tests_rate"]
         points = f"{number_cell(found.interval.value * 100, 1, True)} points"

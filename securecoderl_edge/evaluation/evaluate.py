@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -45,7 +45,11 @@ class EvaluationProgress:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All rows of one model, in the order of the problems, and the usage of the runtime."""
+    """All rows of one model, in the order of the problems, and the usage of the runtime.
+
+    Attributes:
+        groups: of problems that are variants, by their ids (`problems.groups`); others are on their own.
+    """
 
     label: str
     rows: tuple[Row, ...]
@@ -56,11 +60,12 @@ class Evaluation:
     log: Path | None = None  # the folder of its rows, if they were kept
     reused: int = 0  # rows of an earlier evaluation
     device: str = "cpu"
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     def summary(self) -> EvaluationSummary:
         """The metrics with their intervals."""
-        summary = summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
-        return replace(summary, device=self.device)
+        facts = (self.file_bytes, self.prompt_style, self.bits_per_weight, self.groups)
+        return replace(summarize(self.label, self.rows, self.usage, *facts), device=self.device)
 
 
 @dataclass(frozen=True)

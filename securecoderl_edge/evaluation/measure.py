@@ -13,6 +13,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, with_budgets
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.problems.groups import groups_by_id
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
 from securecoderl_edge.runtimes.opening import opened, precision_of
@@ -68,6 +69,7 @@ def measure(
         bits_per_weight=spec.bits_per_weight(),
         log=log.folder if log is not None else None,
         device=placement.device,
+        groups=groups_by_id(problems),
     )
 
 

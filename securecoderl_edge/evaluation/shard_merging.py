@@ -14,6 +14,7 @@ from securecoderl_edge.evaluation.bench import Bench, BenchSettings, bench_batch
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import Shard, shard_of
+from securecoderl_edge.problems.groups import groups_by_id
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.runtimes.manifests import is_plain_name
@@ -159,6 +160,7 @@ def _evaluation(parts: Sequence[_Part], model: int, settings: BenchSettings, pro
         record["prompt_style"],
         record["bits_per_weight"],
         device=record["device"],
+        groups=groups_by_id(problems),
     )
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.scoring.cluster_intervals import mean_over_seeds, merged, rate_over_seeds
 from securecoderl_edge.scoring.intervals import (
     Interval,
     bootstrap_mean,
@@ -47,7 +49,8 @@ class EvaluationSummary:
     """One model's results.
 
     Attributes:
-        problems, samples: number of problems, and of all rows.
+        problems, groups, samples: numbers of problems, of groups of variants among them, which intervals are over, and
+            of all rows.
         metrics: by `Metric.name`; a metric without values (``secure_rate``, if nothing parses) is absent.
         stages: rows by reward level 0-4 of the paper's Table 1.
         denied: rows whose program tried what the sandbox refuses; None if nobody took notes.
@@ -86,6 +89,7 @@ class EvaluationSummary:
     device: str = "cpu"
     peak_gpu_bytes: int | None = None
     denied: int | None = None
+    groups: int = 0
 
 
 def summarize(
@@ -95,23 +99,29 @@ def summarize(
     file_bytes: int | None = None,
     prompt_style: str = "",
     bits_per_weight: float | None = None,
+    groups: Mapping[str, str] = MappingProxyType({}),
 ) -> EvaluationSummary:
     """The results of one model's rows.
+
+    Args:
+        groups: of problems by their ids, see `Evaluation`.
 
     Raises:
         ValueError: there are no rows.
     """
     if not rows:
         raise ValueError("no rows to summarize")
-    groups = by_problem(rows)
+    by_id = by_problem(rows)
+    of_problems, labels = list(by_id.values()), [groups.get(problem, problem) for problem in by_id]
     stages = Counter(int(row["stage"]) for row in rows)
     noted = [row["denied"] for row in rows if row.get("denied") is not None]
     first_tokens = [row["first_token_seconds"] for row in rows if "first_token_seconds" in row]
     return EvaluationSummary(
         label=label,
-        problems=len(groups),
+        problems=len(by_id),
+        groups=len(set(labels)),
         samples=len(rows),
-        metrics=_estimates(list(groups.values())),
+        metrics=_estimates(of_problems, labels),
         stages=tuple(stages[stage] for stage in range(len(STAGE_NAMES))),
         denied=sum(map(bool, noted)) if noted else None,
         completion_tokens_mean=sum(row.get("completion_tokens", 0) for row in rows) / len(rows),
@@ -124,38 +134,47 @@ def summarize(
         peak_gpu_bytes=(usage.peak_gpu_bytes or None) if usage else None,
         file_bytes=file_bytes,
         bits_per_weight=bits_per_weight,
-        pass_at=_pass_at(list(groups.values()), passes_all_tests),
-        func_sec_at=_pass_at(list(groups.values()), is_right_and_secure),
+        pass_at=_pass_at(of_problems, labels, passes_all_tests),
+        func_sec_at=_pass_at(of_problems, labels, is_right_and_secure),
         prompt_style=prompt_style,
-        cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in groups.values()),
+        cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in of_problems),
     )
 
 
-def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
+def _estimates(of_problems: Sequence[Sequence[Row]], labels: Sequence[str]) -> dict[str, Interval]:
     estimates = {}
     for metric in EVERY_METRIC:
-        values = [values_of(metric, rows) for rows in groups]
+        values = [values_of(metric, rows) for rows in of_problems]
         if not any(values):
             continue
-        if metric.is_rate:
+        if len(set(labels)) < len(labels):
+            estimate = rate_over_seeds if metric.is_rate else mean_over_seeds
+            estimates[metric.name] = estimate([merged(values, labels)])
+        elif metric.is_rate:
             estimates[metric.name] = rate_interval([[value > 0 for value in samples] for samples in values])
         else:
             estimates[metric.name] = bootstrap_mean(values)
     return estimates
 
 
-def _pass_at(groups: Sequence[Sequence[Row]], is_right: Callable[[Row], bool | None]) -> dict[int, Interval]:
+def _pass_at(
+    of_problems: Sequence[Sequence[Row]], labels: Sequence[str], is_right: Callable[[Row], bool | None]
+) -> dict[int, Interval]:
     """pass@k for the values of `_PASS_AT` up to the least number of samples of a problem, and for that number.
 
     Empty if ``is_right`` does not apply to a sample.
     """
-    least = min(len(rows) for rows in groups)
-    if least < 2 or any(is_right(row) is None for rows in groups for row in rows):
+    least = min(len(rows) for rows in of_problems)
+    if least < 2 or any(is_right(row) is None for rows in of_problems for row in rows):
         return {}
     ks = sorted({k for k in (*_PASS_AT, least) if k <= least})
-    counts = [(len(rows), sum(map(bool, map(is_right, rows)))) for rows in groups]
+    counts = [(len(rows), sum(map(bool, map(is_right, rows)))) for rows in of_problems]
     samples = sum(n for n, _ in counts)
-    return {k: share_interval([pass_at_k(n, passed, k) for n, passed in counts], samples) for k in ks}
+    shares = {k: [pass_at_k(n, passed, k) for n, passed in counts] for k in ks}
+    if len(set(labels)) == len(labels):
+        return {k: share_interval(each, samples) for k, each in shares.items()}
+    grouped = {k: merged([[share] for share in each], labels) for k, each in shares.items()}
+    return {k: replace(rate_over_seeds([each]), n=samples) for k, each in grouped.items()}
 
 
 def _percentiles(seconds: Sequence[float]) -> Percentiles | None:

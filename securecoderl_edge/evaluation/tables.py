@@ -14,6 +14,7 @@ from typing import Any
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.summary import EvaluationSummary, Percentiles
+from securecoderl_edge.scoring.cluster_intervals import difference_over_seeds, merged
 from securecoderl_edge.scoring.intervals import (
     Z_95,
     Interval,
@@ -56,8 +57,8 @@ class Difference:
     """One metric of two models on the same samples: second minus first.
 
     Attributes:
-        p_value: of McNemar's exact test for rates with one sample per problem, else of `exchange_test`; adjusted for
-            the number of verdicts by `corrected`.
+        p_value: of McNemar's exact test for rates with one sample per problem and no variants, else of
+            `exchange_test`; adjusted for the number of verdicts by `corrected`.
         needed: problems with which a difference of this size would be shown in 80 % of evaluations.
     """
 
@@ -74,12 +75,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models, paired by the problems and samples that both have."""
+    """Two models, paired by the problems and samples that both have; intervals are over groups of problems."""
 
     first: str
     second: str
     problems: int
     differences: tuple[Difference, ...]
+    groups: int
 
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
@@ -92,15 +94,19 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     shared = [key for key in sides[0] if key in sides[1]]
     if not shared:
         raise ValueError(f"cannot compare {first.label} and {second.label}: they have no samples in common")
-    grouped = [by_problem([side[key] for key in shared]) for side in sides]
+    of_problems = [by_problem([side[key] for key in shared]) for side in sides]
+    groups = {**first.groups, **second.groups}
+    labels = [groups.get(problem, problem) for problem in of_problems[0]]
     differences = []
     for metric in EVERY_METRIC:
-        before, after = ([values_of(metric, rows) for rows in side.values()] for side in grouped)
+        before, after = ([values_of(metric, rows) for rows in side.values()] for side in of_problems)
         if any(before) and any(after):
-            interval = paired_difference(before, after)
-            needed = problems_needed(interval, len(before))
-            differences.append(Difference(metric, interval, _p_value(metric, before, after), needed))
-    return Comparison(first.label, second.label, len(grouped[0]), tuple(differences))
+            if is_grouped := len(set(labels)) < len(labels):
+                before, after = merged(before, labels), merged(after, labels)
+            interval = difference_over_seeds([before], [after]) if is_grouped else paired_difference(before, after)
+            p_value = exchange_test(before, after) if is_grouped else _p_value(metric, before, after)
+            differences.append(Difference(metric, interval, p_value, problems_needed(interval, len(labels))))
+    return Comparison(first.label, second.label, len(labels), tuple(differences), len(set(labels)))
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -231,6 +237,12 @@ def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> T
     return Table(("Metric", "difference", "p", ""), tuple(rows))
 
 
+def size_in_words(part: EvaluationSummary | Comparison) -> str:
+    """``200 problems``, or ``200 problems in 111 groups`` if some are variants of others."""
+    in_groups = f" in {part.groups} groups" if part.groups < part.problems else ""
+    return f"{part.problems} problems{in_groups}"
+
+
 def verdict(difference: Difference) -> str:
     """``higher``, ``lower`` or ``not distinguishable``."""
     if not difference.distinguishable:
@@ -243,6 +255,7 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
     return {
         "model": summary.label,
         "problems": summary.problems,
+        "groups": summary.groups,
         "samples": summary.samples,
         **{metric.name: interval_record(summary.metrics.get(metric.name)) for metric in EVERY_METRIC},
         **{f"pass_at_{k}": interval_record(interval) for k, interval in summary.pass_at.items()},
@@ -280,6 +293,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
         "first": comparison.first,
         "second": comparison.second,
         "problems": comparison.problems,
+        "groups": comparison.groups,
         "differences": differences,
     }
 
@@ -326,7 +340,7 @@ def bench_markdown(
     parts = ["".join(f"* {line}\n" for line in conclusions)]
     parts += [to_markdown(table) for table in bench_tables(summaries)]
     for comparison in comparisons:
-        title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
+        title = f"**{comparison.second}** minus **{comparison.first}**, paired, {size_in_words(comparison)}:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
     parts += [f"{line}\n" for line in devices_in_words(summaries)]
     return "\n".join(parts)

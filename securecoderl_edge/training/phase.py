@@ -186,7 +186,8 @@ class PhaseFiles:
             # Also keep the best steps at earlier checkpoints: training resumes from them if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
             seen = [[each for each in self.done if each.step <= step] for step in (*recent, self.step)]
-            best = [best_of(evaluations).step for evaluations in seen if evaluations]
+            metric = self.resources.settings.selection.metric
+            best = [best_of(evaluations, metric).step for evaluations in seen if evaluations and metric != "none"]
             progress = PhaseProgress(self.step, len(self.done))
             save_checkpoint(self.checkpoints, learner, progress, self.base_name, self.facts, best)
             if best:
@@ -204,7 +205,7 @@ class PhaseFiles:
         """Save the policy of the selected step in ``adapter/``, with the reasons next to it."""
         chosen, why = self.step, "the last step; no problems were held out for selection"
         if self.done:
-            evaluation, why = choose(self.done, self.resources.settings.selection.samples)
+            evaluation, why = choose(self.done, self.resources.settings.selection, self.resources.held_out)
             chosen = evaluation.step
             if chosen != self.step:
                 load_step(self.checkpoints, chosen, learner)

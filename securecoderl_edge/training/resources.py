@@ -168,7 +168,7 @@ def _fitting_problems(
     room, overlong = settings.prompt_room(context), settings.prompt.overlong
     fitted, held_out = (
         fit_problems(part, format, lambda text: len(tokenizer.encode_prompt(text)), room, overlong)
-        for part in hold_out(every, settings.selection.problems, inputs.hold_out_seed)
+        for part in hold_out(every, settings.selection, inputs.hold_out_seed)
     )
     if not fitted.problems:
         raise SceError(

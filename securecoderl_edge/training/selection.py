@@ -1,20 +1,22 @@
 """Checkpoint selection: evaluations on held-out problems, always the same ones with the same random numbers.
 
 The training reward is too noisy for this: it is a mean over the few prompts of one batch, and the best of many batches
-is the luckiest. The held-out problems are taken from the training problems and never trained on.
+is the luckiest. The held-out problems are taken from the training problems; neither they nor variants of them are
+trained on.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.problems.groups import disjoint_groups, group_labels
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
+from securecoderl_edge.scoring.cluster_intervals import merged, standard_error
+from securecoderl_edge.scoring.metrics import mean_of_scores, passes_all_tests
+from securecoderl_edge.training.settings import WITHOUT_REWARD, SelectionSettings, TrainSettings, with_own_r
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
 from securecoderl_edge.training.update.rollout import collect
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
 _LARGEST_SHARE = 0.1
+_NAMES = {"reward": "reward", "all_tests": "passing all tests"}
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,12 @@ class HeldOutResult:
 
     Attributes:
         rewards: reward of each program, by problem and sample.
+        solved: whether it passes all tests, likewise.
     """
 
     step: int
     rewards: tuple[float, ...]
-    all_tests_rate: float
+    solved: tuple[bool, ...]
     syntax_rate: float
 
     @property
@@ -42,9 +46,23 @@ class HeldOutResult:
         """The mean reward."""
         return sum(self.rewards) / len(self.rewards)
 
+    @property
+    def all_tests_rate(self) -> float:
+        """The fraction of programs that pass all tests."""
+        return sum(self.solved) / len(self.solved)
+
+    def values(self, metric: str) -> tuple[float, ...]:
+        """Each program's value of a metric of `SelectionSettings`."""
+        return self.rewards if metric == "reward" else self.solved
+
+    def mean(self, metric: str) -> float:
+        """The mean of `values`."""
+        return self.reward if metric == "reward" else self.all_tests_rate
+
     def to_record(self, phase: str) -> dict[str, Any]:
         """The JSON object of a line of evaluations.jsonl."""
-        return {"phase": phase, "reward": self.reward, **vars(self), "rewards": list(self.rewards)}
+        means = {"phase": phase, "reward": self.reward, "all_tests_rate": self.all_tests_rate}
+        return {**means, **vars(self), "rewards": list(self.rewards), "solved": list(map(int, self.solved))}
 
 
 def result_from_record(record: dict[str, Any]) -> HeldOutResult:
@@ -54,21 +72,38 @@ def result_from_record(record: dict[str, Any]) -> HeldOutResult:
         KeyError, TypeError, ValueError: not such a record.
     """
     rewards = tuple(float(reward) for reward in record["rewards"])
-    if not rewards or not all(map(math.isfinite, rewards)):
-        raise ValueError("evaluation without rewards")
-    return HeldOutResult(int(record["step"]), rewards, float(record["all_tests_rate"]), float(record["syntax_rate"]))
+    solved = tuple(bool(each) for each in record["solved"])
+    if not rewards or not all(map(math.isfinite, rewards)) or len(solved) != len(rewards):
+        raise ValueError("evaluation without rewards, or with other numbers of them")
+    return HeldOutResult(int(record["step"]), rewards, solved, float(record["syntax_rate"]))
 
 
-def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """Split off ``count`` problems for evaluation, but at most a tenth: the same for all runs with a seed.
+def hold_out(
+    problems: Sequence[Problem], selection: SelectionSettings, seed: int
+) -> tuple[list[Problem], list[Problem]]:
+    """The problems to train on, and those for evaluation: the same for all runs with a seed.
 
-    The problems of a smaller count are among those of a larger count.
+    Whole groups of variants (`problems.groups`) leave training, in random order and at most a tenth of all problems. As
+    many as wanted are evaluated: one of each group, then a second one. A group that is too large stays in training.
+    With ``hold_out = "problems"`` each problem is a group, whatever it is a variant of. The evaluated problems of a
+    smaller number are among those of a larger number.
     """
-    count = min(count, int(len(problems) * _LARGEST_SHARE))
-    held = set(shuffled(len(problems), seed_of(seed, "held-out"))[:count])
+    room, count = int(len(problems) * _LARGEST_SHARE), selection.problems
+    if min(room, count) == 0:
+        return list(problems), []
+    by_group = selection.hold_out == "groups"
+    groups = disjoint_groups(problems) if by_group else [[index] for index in range(len(problems))]
+    chosen: list[list[int]] = []
+    for number in shuffled(len(groups), seed_of(seed, "held-out")):
+        if len(chosen) < count and len(groups[number]) <= room:
+            chosen.append(groups[number])
+            room -= len(groups[number])
+    gone = {index for group in chosen for index in group}
+    ranked = sorted((rank, place, index) for place, group in enumerate(chosen) for rank, index in enumerate(group))
+    held = {index for _, _, index in ranked[:count]}
     return (
-        [problem for number, problem in enumerate(problems) if number not in held],
-        [problem for number, problem in enumerate(problems) if number in held],
+        [problem for index, problem in enumerate(problems) if index not in gone],
+        [problem for index, problem in enumerate(problems) if index in held],
     )
 
 
@@ -85,34 +120,42 @@ def evaluate_policy(
     reward = with_own_r(settings.reward) if phase in WITHOUT_REWARD else settings.reward
     rewards = tuple(rollout.rewards(0.0 if phase in ("binary", "rft") else 1.0, reward))
     rates = mean_of_scores(rollout.scores)
-    return HeldOutResult(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
+    solved = tuple(passes_all_tests(score.to_record()) for score in rollout.scores)
+    return HeldOutResult(step, rewards, solved, rates["syntax_rate"])
 
 
-def best_of(evaluations: Sequence[HeldOutResult]) -> HeldOutResult:
-    """The evaluation with the highest mean reward; the first of equal ones."""
-    return max(evaluations, key=lambda evaluation: evaluation.reward)
+def best_of(evaluations: Sequence[HeldOutResult], metric: str) -> HeldOutResult:
+    """The evaluation with the highest mean of a metric; the first of equal ones."""
+    return max(evaluations, key=lambda evaluation: evaluation.mean(metric))
 
 
-def choose(evaluations: Sequence[HeldOutResult], samples: int) -> tuple[HeldOutResult, str]:
+def choose(
+    evaluations: Sequence[HeldOutResult], selection: SelectionSettings, held_out: Sequence[Problem]
+) -> tuple[HeldOutResult, str]:
     """The evaluation of the checkpoint to select, and the reason.
 
-    This is the last one, unless an earlier one is better on the same problems by more than one standard error of the
-    paired difference: the maximum of many evaluations selects for noise, and later policies were trained longer.
+    This is the last one, unless an earlier one is better on the same problems by more than
+    ``selection.standard_errors``, of the paired difference over groups of problems: the maximum of many evaluations
+    selects for noise, and later policies were trained longer.
 
     Args:
-        samples: completions per problem; their mean counts once, since they are not independent.
+        held_out: the problems. Their samples, and the problems of a group, are not independent.
     """
-    best, last = best_of(evaluations), evaluations[-1]
-    if best.step == last.step:
-        return last, f"the last step is the best on held-out problems (reward {last.reward:.3f})"
-    each = [a - b for a, b in zip(best.rewards, last.rewards, strict=True)]
-    differences = [sum(each[start : start + samples]) / samples for start in range(0, len(each), samples)]
-    if len(differences) < 2:
-        return last, f"the last step; with one held-out problem, step {best.step} is not significantly better"
-    mean = statistics.fmean(differences)
-    error = statistics.stdev(differences) / math.sqrt(len(differences))
-    facts = f"reward {best.reward:.3f} against {last.reward:.3f} at the last step, paired standard error {error:.3f}"
-    if mean > error:
+    metric, last = selection.metric, evaluations[-1]
+    if metric == "none":
+        return last, "the last step; selection.metric is none"
+    best, name = best_of(evaluations, metric), _NAMES[metric]
+    if best.mean(metric) == last.mean(metric):
+        return last, f"the last step is the best on held-out problems ({name} {last.mean(metric):.3f})"
+    each = [a - b for a, b in zip(best.values(metric), last.values(metric), strict=True)]
+    of_problems = [each[start : start + selection.samples] for start in range(0, len(each), selection.samples)]
+    groups = group_labels(held_out) if selection.hold_out == "groups" else range(len(held_out))
+    error = standard_error(merged(of_problems, groups))
+    if math.isnan(error):
+        return last, f"the last step; with one held-out group, step {best.step} is not significantly better"
+    facts = f"{name} {best.mean(metric):.3f} against {last.mean(metric):.3f} at the last step, "
+    facts += f"paired standard error {error:.3f}"
+    if best.mean(metric) - last.mean(metric) > selection.standard_errors * error:
         start = "the start of the phase" if best.step == 0 else f"step {best.step}"
         return best, f"{start} is better on held-out problems ({facts})"
     return last, f"step {best.step} is not significantly better on held-out problems ({facts})"

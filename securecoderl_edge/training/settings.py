@@ -113,6 +113,22 @@ class SelectionSettings:
         minimum=0,
     )
     samples: int = setting(2, "Completions per held-out problem.", minimum=1)
+    hold_out: str = setting(
+        "groups",
+        "groups: no variant of a held-out problem is trained on; problems: choose single problems, variants or not.",
+        choices=("groups", "problems"),
+    )
+    metric: str = setting(
+        "all_tests",
+        "Select by the rate of programs that pass all tests, or by the reward. none: evaluate, keep the last step.",
+        choices=("all_tests", "reward", "none"),
+    )
+    standard_errors: float = setting(
+        2.0,
+        "Keep an earlier step only if it is better than the last one by more than this many standard errors of the "
+        "paired difference.",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -284,3 +285,61 @@ def test_columns_for_security_tests_are_shown_where_problems_have_some() -> None
 
 def test_an_interval_without_bounds_distinguishes_nothing() -> None:
     assert not Difference(MEAN, Interval(0.4, math.nan, math.nan, 1), None).distinguishable
+
+
+def in_groups(solved: Sequence[bool], label: str, size: int) -> Evaluation:
+    """Problems in groups of ``size`` variants."""
+    plain = evaluation(solved, label)
+    return replace(plain, groups={each["id"]: f"g{number // size}" for number, each in enumerate(plain.rows)})
+
+
+def test_variants_widen_the_intervals_of_rates_means_and_pass_at_k() -> None:
+    """Whole groups pass or fail: 100 problems in 10 groups are ten observations."""
+    solved = [number % 20 < 10 for number in range(100)]
+    plain, grouped = evaluation(solved).summary(), in_groups(solved, "model", 10).summary()
+    assert (plain.groups, grouped.groups) == (100, 10)
+    for name in ("all_tests_rate", "r_tests"):
+        narrow, wide = (each.metrics[name] for each in (plain, grouped))
+        assert wide.value == narrow.value
+        assert wide.high - wide.low > 2.5 * (narrow.high - narrow.low)
+    twice = tuple(row(n, right, sample=sample) for n, right in enumerate(solved) for sample in range(2))
+    groups = {f"p{n}": f"g{n // 10}" for n in range(100)}
+    narrow, wide = (Evaluation("m", twice, USAGE, groups=each).summary().pass_at[2] for each in ({}, groups))
+    assert wide.n == narrow.n == 200
+    assert wide.high - wide.low > 2.5 * (narrow.high - narrow.low)
+
+
+def test_a_difference_in_one_group_alone_is_not_shown() -> None:
+    """Eight of 40 problems improve: all of one group, or two of each."""
+    before = [False] * 40
+    in_one, spread = [number < 8 for number in range(40)], [number % 5 == 0 for number in range(40)]
+    for after, size, shown in ((in_one, 1, True), (in_one, 8, False), (spread, 8, True)):
+        comparison = compare(in_groups(before, "a", size), in_groups(after, "b", size))
+        assert (comparison.problems, comparison.groups) == (40, 40 // size)
+        found = next(each for each in comparison.differences if each.metric.name == "all_tests_rate")
+        assert found.interval.value == pytest.approx(0.2)
+        if size == 1:
+            assert found.distinguishable
+        else:
+            assert found.interval.excludes_zero is shown
+
+
+def test_what_is_printed_and_saved_names_the_unit_of_the_intervals() -> None:
+    solved = [True, False] * 10
+    first, second = in_groups(solved, "a", 4), in_groups(solved[::-1], "b", 4)
+    comparison = compare(first, second)
+    text = bench_markdown([first.summary()], [comparison], conclusions([first.summary()], [comparison]))
+    assert "of 20 problems in 5 groups" in text
+    assert "paired, 20 problems in 5 groups:" in text
+    assert summary_record(first.summary())["groups"] == comparison_record(comparison)["groups"] == 5
+    assert "groups" not in bench_markdown([evaluation(solved).summary()])
+
+
+def test_equal_models_and_a_single_group_have_no_interval() -> None:
+    same = compare(in_groups([True] * 9, "a", 3), in_groups([True] * 9, "b", 3))
+    alone = compare(in_groups([True] * 9, "a", 9), in_groups([False] * 9, "b", 9))
+    for comparison in (same, alone):
+        found = next(each for each in comparison.differences if each.metric.name == "all_tests_rate")
+        assert math.isnan(found.interval.low)
+        assert not found.distinguishable
+        assert found.needed is None

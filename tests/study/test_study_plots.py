@@ -46,7 +46,7 @@ def test_an_alt_text_states_the_differences_from_sft_and_their_significance(reco
             set_difference(table, first, variant, "all_tests_rate", low, 0.055, 0.1)
     text = study_plots.alt_text("variants", records)
     assert f"1 of {2 * len(variants) + 1} differences are significant: simple minus SFT +5.5 [1.0, 10.0]" in text
-    assert "200 held-out problems, 2 samples per problem" in text
+    assert "200 held-out problems in 111 groups, 2 samples per problem" in text
 
 
 def test_the_title_counts_what_is_significant(records: Any) -> None:

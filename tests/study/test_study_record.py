@@ -14,7 +14,6 @@ from study_engine import steps
 from study_engine.arms import Arm, Base, Split, Study
 from study_engine.figures import save_figures
 from study_engine.run_log import STEPS, RunLog
-from study_engine.seeds import difference_over_seeds, rate_over_seeds
 from study_engine.steps import chains, preparations, take_finished
 from study_engine.study_record import study_record, training_curves
 from study_engine.study_tables import (
@@ -28,6 +27,7 @@ from study_engine.table3 import Table3Settings, table3
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runs import DONE_FILE
+from securecoderl_edge.scoring.cluster_intervals import difference_over_seeds, rate_over_seeds
 
 EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
 PROBLEMS = 20
@@ -171,7 +171,7 @@ def test_a_policy_is_compared_with_the_base_problem_by_problem(finished: Study) 
 
 
 def test_a_record_of_some_problems_counts_no_others(finished: Study) -> None:
-    whole, part = figures_record(finished), study_record(finished, 1, lambda name: None if name == "p00" else name)
+    whole, part = figures_record(finished), study_record(finished, 1, ["p00"])
     for arm in ("eval-sft", "eval-simple"):
         for place, found in results(part, arm).items():
             assert found["metrics"]["solved_rate"]["n"] < results(whole, arm)[place]["metrics"]["solved_rate"]["n"]
@@ -180,8 +180,15 @@ def test_a_record_of_some_problems_counts_no_others(finished: Study) -> None:
     assert [each["problems"] for each in part["splits"]] == [PROBLEMS - 1] * len(finished.splits)
 
 
-def test_problems_of_a_group_count_as_one_for_the_width_of_an_interval(finished: Study) -> None:
-    whole, grouped = figures_record(finished), study_record(finished, 1, lambda name: f"g{int(name[1:]) // 5}")
+def test_problems_of_a_group_count_as_one_for_the_width_of_an_interval(
+    finished: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = figures_record(finished)
+    fives = {f"p{number:02}": f"g{number // 5}" for number in range(PROBLEMS)}
+    monkeypatch.setattr("study_engine.study_record.groups_by_id", lambda problems: fives)
+    grouped = study_record(finished, 1)
+    assert [(each["problems"], each["groups"]) for each in grouped["splits"]] == [(PROBLEMS, 4)] * len(finished.splits)
+    assert "groups" in grouped["intervals"]
     values = [
         [[float(ok) for problem in each[start : start + 5] for ok in problem] for start in range(0, PROBLEMS, 5)]
         for each in (passes(42, 5), passes(43, 4))
@@ -193,6 +200,19 @@ def test_problems_of_a_group_count_as_one_for_the_width_of_an_interval(finished:
     assert (rate["value"], rate["n"]) == (single["value"], single["n"])
     assert (rate["low"], rate["high"]) == pytest.approx((expected.low, expected.high), abs=5e-5)
     assert (rate["low"], rate["high"]) != (single["low"], single["high"])
+
+
+def test_an_arm_that_was_removed_keeps_its_facts_and_gets_new_intervals(finished: Study) -> None:
+    whole = figures_record(finished)
+    old = {"name": "eval-simple", "title": "gone", "split": "eval", "seeds": [42, 43], "results": ["of before"]}
+    fewer = replace(finished, arms=finished.arms[:1], comparisons=())
+    record = study_record(fewer, 1, removed=[old], pairs=[("eval-sft", "eval-simple")])
+    assert record["arms"][1]["title"] == "gone"
+    found, wanted = (
+        [each for each in results(made, "eval-simple").values() if each["split"] == "eval"] for made in (record, whole)
+    )
+    assert [each["metrics"] for each in found] == [each["metrics"] for each in wanted]
+    assert record["comparisons"] == whole["comparisons"]
 
 
 def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:

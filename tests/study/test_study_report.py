@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,16 +144,21 @@ def test_a_count_of_variants_leaves_out_those_without_rewards() -> None:
     assert study_report.render("{{count higher table3 a * all_tests_rate}}", made) == "1 of 1"
 
 
-def test_arms_of_removed_settings_stay_in_a_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_arms_of_removed_settings_are_found_in_the_earlier_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "REMOVED_ARMS", {"b": "c0ffee1", "c": "c0ffee1"})
-    before, now = records()["table3"], {"arms": [arm("a", 0.4)], "comparisons": []}
-    before["comparisons"] += [{"first": "a", "second": "a"}, {"first": "b", "second": "gone"}]
-    (tmp_path / "study.json").write_text(json.dumps(before))
-    kept = study.with_removed_arms(now, tmp_path / "study.json")
-    assert [each["name"] for each in kept["arms"]] == ["a", "b"]
-    assert kept["arms"][0] == now["arms"][0]
-    assert kept["comparisons"] == before["comparisons"][:1]
-    assert study.with_removed_arms(now, tmp_path / "none.json") == study.with_removed_arms(now, None) == now
+    before = records()["table3"]
+    before["comparisons"] += [{"first": "a", "second": "a"}]
+    arms, pairs = study.removed_arms(before)
+    assert [each["name"] for each in arms] == ["b"]
+    assert pairs == [("a", "b")]
+    assert study.removed_arms({}) == ([], [])
+
+
+def test_new_intervals_do_not_change_what_a_study_cost() -> None:
+    costs = {"machine": {"cpu": "old"}, "steps": 9, "steps_done": 8, "wall_seconds": 70}
+    now = {"machine": {"cpu": "new"}, "steps": 7, "steps_done": 7, "wall_seconds": 60, "arms": []}
+    assert study.with_costs_of(costs, now) == {**costs, "arms": []}
+    assert study.with_costs_of({**costs, "steps_done": 6}, now) == study.with_costs_of({}, now) == now
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_the_memory_plan_counts_the_prompts_of_held_out_problems(
 
     config = settings("selection.problems=2")
     problems = load_problems(config.problems)
-    _, held_out = hold_out(problems, 2, config.seed)
+    _, held_out = hold_out(problems, config.selection, config.seed)
     long = [replace(each, statement="word " * 80) if each in held_out else each for each in problems]
     write_problems(tmp_path / "problems.jsonl", long)
     made = plan.make_plan(replace(config, problems=str(tmp_path / "problems.jsonl"), phases=("binary",)), Run(tmp_path))
@@ -281,7 +281,7 @@ def test_weights_that_did_best_and_are_damaged_are_not_published(
         weights.write_bytes(content)
         load_step(folder, step, learner)
 
-    monkeypatch.setattr(phase, "choose", lambda done, samples: (done[0], "the first"))
+    monkeypatch.setattr(phase, "choose", lambda done, *others: (done[0], "the first"))
     monkeypatch.setattr(phase, "load_step", damage)
     with pytest.raises(SceError, match=r"adapter_model\.safetensors, the best checkpoint, is damaged"):
         train(settings(phases=("sft",)), tmp_path / "run")
