@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from securecoderl_edge.errors import SceError, UsageError
@@ -36,6 +37,9 @@ def write_nowhere(descriptor: int) -> None:
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
+
+QUIET_SECONDS = 30.0
+_LONGEST_LINE = 100
 
 # Results go to stdout, messages to stderr.
 data = new_console()
@@ -90,27 +94,39 @@ class _Tracker:
         """As `update`, with all units that are finished; ``total`` is the new total."""
         self._done = done
 
+    def show_stage(self, name: str, done: int, total: int, unit: str) -> None:
+        """Show what is being done: ``done`` of ``total`` units of the stage ``name``; without a count if both are 0.
+
+        A stage begins with ``done = 0``.
+        """
+
 
 @contextmanager
 def track(total: int | None, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[_Tracker]:
     """Show progress on stderr: on a terminal a bar with the time left, else one line per update.
+
+    Stages are a second bar. Elsewhere one is named if nothing was printed for `QUIET_SECONDS`.
 
     Args:
         total: units of work; None if unknown.
         lines: False shows only the bar; without a terminal, the caller prints its own lines.
         shown: False shows nothing.
     """
-    if shown and talk.is_terminal:
+    if shown and talk.is_terminal and not talk.is_dumb_terminal:
         columns = (
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=_bar_width()),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
             TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
         )
-        with Progress(*columns, console=talk, transient=True, expand=True) as progress:
-            yield _Bar(progress, total, description)
+        whole = Progress(*columns, console=talk, expand=True)
+        stage = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=_bar_width()), console=talk
+        )
+        with Live(Group(whole, stage), console=talk, transient=True, refresh_per_second=10):
+            yield _Bar(whole, stage, total, description)
     elif shown and lines and total is not None:
         yield _Lines(total, description)
     else:
@@ -127,26 +143,63 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def _bar_width() -> int:
+    return 16 if talk.width >= 60 else 6
+
+
+def _in_words(name: str, done: int, total: int, unit: str, seconds: float, most: int) -> str:
+    """A stage after ``seconds`` in ``most`` characters at most: speed and unit are left out, then the name is cut."""
+    count = f" {done:,}/{total:,}" if total else ""
+    longer = f"{count} {unit}" if total else ""
+    speed = f"{longer}, {done / seconds:.0f}/s" if done and seconds >= 1 else longer
+    fitting = (name + each for each in (speed, longer, count) if len(name + each) <= most)
+    return next(fitting, f"{name[: max(0, most - len(count) - 1)]}…{count}")
+
+
 class _Bar(_Tracker):
-    def __init__(self, progress: Progress, total: int | None, description: str) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, stages: Progress, total: int | None, description: str) -> None:
+        self._progress, self._stages = progress, stages
         self._task = progress.add_task(escape_controls(description), total=total, note="")
+        self._stage: TaskID | None = None
+        self._began = 0.0
 
     def reach(self, done: float, note: str = "", total: float | None = None) -> None:
         super().reach(done)
         self._progress.update(self._task, completed=done, note=escape_controls(note), total=total)
+
+    def show_stage(self, name: str, done: int, total: int, unit: str) -> None:
+        if self._stage is None:
+            self._stage = self._stages.add_task("")
+        if not done:
+            self._began = time.monotonic()
+            self._stages.reset(self._stage)
+        most = talk.width - _bar_width() - 1
+        text = _in_words(escape_controls(name), done, total, unit, time.monotonic() - self._began, most)
+        # Without a count the bar pulses.
+        self._stages.update(self._stage, description=text, completed=done, total=total or None)
 
 
 class _Lines(_Tracker):
     def __init__(self, total: float, description: str) -> None:
         self._total, self._description = total, description
         self._first: tuple[float, float] | None = None
+        self._began = self._printed = time.monotonic()
 
     def reach(self, done: float, note: str = "", total: float | None = None) -> None:
         super().reach(done)
         self._total = total or self._total
+        self._print(self._left(), note)
+
+    def show_stage(self, name: str, done: int, total: int, unit: str) -> None:
+        now = time.monotonic()
+        self._began = self._began if done else now
+        if now - self._printed >= QUIET_SECONDS:
+            self._print(_in_words(name, done, total, unit, now - self._began, _LONGEST_LINE))
+
+    def _print(self, *parts: str) -> None:
+        self._printed = time.monotonic()
         position = f"{self._description} {self._done:.0f}/{self._total:.0f}"
-        say("  ".join(part for part in (position, self._left(), note) if part))
+        say("  ".join(part for part in (position, *parts) if part))
 
     def _left(self) -> str:
         # The first update includes loading and, in a resumed run, all earlier updates: it gives no speed.

@@ -19,6 +19,7 @@ from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
 from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
 from securecoderl_edge.system.processes import on_ending_signals
+from securecoderl_edge.training.curves import TRACKERS
 from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, phase_steps, resolve
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings, TrainSettings, cap_steps
 
@@ -56,6 +57,14 @@ if TYPE_CHECKING:
 @click.option(
     "--resume/--no-resume", default=True, help="Resume the run in --out, or delete it first.  [default: resume]"
 )
+@click.option(
+    "--track",
+    "trackers",
+    type=click.Choice(TRACKERS),
+    multiple=True,
+    help="Pass the numbers of each update on to this package, too; may be repeated. Without it nothing leaves the "
+    "machine.",
+)
 def train(
     recipe: str,
     overrides: tuple[str, ...],
@@ -64,6 +73,7 @@ def train(
     dry_run: bool,
     max_steps: int | None,
     gpu: str | None,
+    trackers: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
     """Train a model: SFT, then PPO with rewards from running its programs.
@@ -97,10 +107,17 @@ def train(
     steps = phase_steps(settings)
     if "sft" in steps and settings.sft.epochs is not None:
         steps["sft"] = 0  # its first update knows
-    _train(settings, folder, resume, steps, is_first_process())
+    _train(settings, folder, resume, steps, is_first_process(), trackers)
 
 
-def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
+def _train(
+    settings: TrainSettings,
+    folder: Path,
+    resume: bool,
+    steps: dict[str, int],
+    talks: bool,
+    trackers: tuple[str, ...],
+) -> None:
     """Train, with progress on stderr if ``talks``: of several processes one prints."""
     from securecoderl_edge.training.parallel import leave
     from securecoderl_edge.training.phase import Stopped
@@ -117,7 +134,16 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
             progress.reach(done, _describe(row), sum(steps.values()))
 
         try:
-            run = run_training(settings, folder, resume=resume, log=log, say=say, should_stop=lambda: interrupt.asked)
+            run = run_training(
+                settings,
+                folder,
+                resume=resume,
+                log=log,
+                say=say,
+                should_stop=lambda: interrupt.asked,
+                on_stage=lambda now: progress.show_stage(now.name, now.done, now.total, now.unit),
+                trackers=trackers,
+            )
         except Stopped as stopped:
             if talks:
                 say(f"{stopped}; run the same command to resume")

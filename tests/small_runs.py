@@ -102,7 +102,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
     """Evaluations that find the given rewards, one after the other."""
     answers = iter(rewards)
 
-    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> HeldOutResult:
+    def evaluate(
+        learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str, keep: Any
+    ) -> HeldOutResult:
         reward = next(answers)
         return HeldOutResult(step, (reward,) * 4, (False,) * 4, 1.0)
 

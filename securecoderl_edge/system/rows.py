@@ -37,7 +37,7 @@ class RowFile:
         Raises:
             SceError: the file cannot be written.
         """
-        text = "".join(json.dumps(_finite(row)) + "\n" for row in rows)
+        text = "".join(json.dumps(finite(row)) + "\n" for row in rows)
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as out:
@@ -162,10 +162,10 @@ def drop_truncated_line(path: Path) -> None:
             os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no NaN or infinity: they become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {key: finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -35,6 +35,8 @@ from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.supervised import rft_update, sft_update, ssd_update
 from securecoderl_edge.training.warning_signs import Watch
 
+# Of an evaluation: the same problems each time, so that a report can show how their programs change.
+HELD_OUT_SAMPLES = 5
 # What makes an update of each phase: it returns metrics, and the rollout if its programs were scored.
 UPDATES: dict[str, Callable[[Learner, Update], tuple[dict[str, Any], Rollout | None]]] = {
     "sft": sft_update,
@@ -72,7 +74,7 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
         steps = files.steps = settings.phase(name).steps
         files.resume(learner)
         if held_out and not files.done:
-            files.add(evaluate_policy(learner, resources.scorer, held_out, settings, 0, name))
+            files.add(evaluate_policy(learner, resources.scorer, held_out, settings, 0, name, files.keep_samples))
             files.save(learner)
         for step in range(files.step + 1, steps + 1):
             files.step = step
@@ -85,7 +87,10 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
             row = {"phase": name, "step": step, "steps": steps, "lr": rate, **metrics}
             evaluates = bool(held_out) and (step % settings.selection.every == 0 or step == steps)
             if evaluates:
-                row |= files.add(evaluate_policy(learner, resources.scorer, held_out, settings, step, name))
+                evaluation = evaluate_policy(
+                    learner, resources.scorer, held_out, settings, step, name, files.keep_samples
+                )
+                row |= files.add(evaluation)
             files.write_rows(row, rollout)
             files.take_snapshot()
             stop = team.agree(resources.should_stop())
@@ -175,13 +180,21 @@ class PhaseFiles:
         if self.is_writer:
             self.metrics.append([row])
             if rollout is not None:
-                self.samples.append(_sample_rows(self.name, self.step, rollout))
+                self.keep_samples(self.step, rollout, is_held_out=False)
             self.resources.log(row)
             for line in self.watch.after(row):
                 self.resources.say(line)
 
+    def keep_samples(self, step: int, rollout: Rollout, is_held_out: bool = True) -> None:
+        """Write the first completion of each prompt; of held-out problems, those of the first `HELD_OUT_SAMPLES`."""
+        if self.is_writer:
+            most = HELD_OUT_SAMPLES if is_held_out else len(rollout.problems)
+            rows = _sample_rows(rollout)[:most]
+            self.samples.append({"phase": self.name, "step": step, "held_out": is_held_out, **row} for row in rows)
+
     def save(self, learner: Learner) -> None:
         """Write a checkpoint."""
+        self.resources.meter.begin("saving a checkpoint")
         if self.is_writer:
             # Also keep the best steps at earlier checkpoints: training resumes from them if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
@@ -236,12 +249,12 @@ class PhaseFiles:
         return f"the GPU failed {where} ({first_line(error)}). {intact}: run the same command to resume"
 
 
-def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:
-    """The first completion of each prompt, with its score."""
+def _sample_rows(rollout: Rollout) -> list[dict[str, Any]]:
+    """The first completion of each prompt, with its score and the statement of the problem."""
     rows = []
     for completion, score in zip(rollout.completions, rollout.scores, strict=True):
         if completion.sample == 0:
             facts = asdict(score)
             kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
-            rows.append({"phase": phase, "step": step, **kept})
+            rows.append({**kept, "statement": rollout.problems[completion.prompt].statement})
     return rows

@@ -202,7 +202,8 @@ def measure_readiness(
         if completions % count == 0 and count <= max(ppo.rollout_sequences, ppo.samples_per_prompt)
     )
     repeated = [problem for problem in chosen for _ in range(completions // at_once)]
-    rollout = collect(learner, scorer, repeated, at_once, ppo, settings.seed, phase, "readiness")
+    with learner.meter.within("readiness"):
+        rollout = collect(learner, scorer, repeated, at_once, ppo, settings.seed, phase, "readiness")
     rewards = rollout.rewards(partial_weight(phase, 1, 1), settings.reward)
     starts = range(0, len(rewards), completions)
     passes = [score.passes_all_tests for score in rollout.scores]

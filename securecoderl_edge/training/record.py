@@ -33,6 +33,7 @@ _OWN_NAMES = (
     READINESS,
     "samples.jsonl",
     "report.html",
+    "comparison.html",
     "tensorboard",
     "phases",
     "policy",

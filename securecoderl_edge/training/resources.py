@@ -44,6 +44,7 @@ from securecoderl_edge.training.recipe import peak_rate
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
 from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
+from securecoderl_edge.training.update.meter import Meter
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -57,6 +58,7 @@ class Resources:
         architecture: of the base model.
         fitted: the training problems. held_out: those for checkpoint selection. Their prompts fit.
         log: called with each row of metrics. say: called with messages for the user.
+        meter: of all phases.
     """
 
     run: Run
@@ -74,6 +76,7 @@ class Resources:
     log: Log
     say: Callable[[str], None]
     should_stop: Callable[[], bool]
+    meter: Meter
 
 
 @contextmanager
@@ -86,11 +89,14 @@ def open_resources(
     log: Log = lambda row: None,
     say: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
+    meter: Meter | None = None,
 ) -> Iterator[Resources]:
     """Load the model and the problems, and open a scorer for the duration of the block."""
     if compute.is_accelerator and settings.memory_gib is not None:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
+    meter = meter or Meter()
+    meter.begin("loading the model")
     architecture = find_architecture(inputs.base)
     check_targets(settings.lora, architecture.lora_sizes())
     if isinstance(architecture, OtherArchitecture) and settings.gradient_checkpointing:
@@ -121,7 +127,7 @@ def open_resources(
     ) as scorer:
         yield Resources(
             run, settings, inputs.hashes, architecture, model, tokenizer, compute, team, fitted, held_out,
-            format, scorer, log, say, should_stop,
+            format, scorer, log, say, should_stop, meter,
         )  # fmt: skip
 
 
@@ -224,6 +230,7 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
         format=resources.format,
         extract=settings.reward.extract,
         measures_kl=settings.measures_kl(phase),
+        meter=resources.meter,
     )
 
 

@@ -8,7 +8,7 @@ trained on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from securecoderl_edge.scoring.cluster_intervals import merged, standard_error
 from securecoderl_edge.scoring.metrics import mean_of_scores, passes_all_tests
 from securecoderl_edge.training.settings import WITHOUT_REWARD, SelectionSettings, TrainSettings, with_own_r
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
-from securecoderl_edge.training.update.rollout import collect
+from securecoderl_edge.training.update.rollout import Rollout, collect
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
@@ -108,15 +108,29 @@ def hold_out(
 
 
 def evaluate_policy(
-    learner: Learner, scorer: Scorer, held_out: Sequence[Problem], settings: TrainSettings, step: int, phase: str
+    learner: Learner,
+    scorer: Scorer,
+    held_out: Sequence[Problem],
+    settings: TrainSettings,
+    step: int,
+    phase: str,
+    keep: Callable[[int, Rollout], None] | None = None,
 ) -> HeldOutResult:
     """Sample completions of the held-out problems, always with the same random numbers, and score them.
 
     An RL phase is evaluated by its own reward; ``scheduled`` by the one it ends with; ``rft`` by the binary one, whose
     programs it keeps. SFT and ``ssd``, which have no reward, are evaluated by R itself, independent of the RL reward:
     the variants of a comparison start from the result of SFT.
+
+    Args:
+        keep: called with ``step`` and the scored completions.
     """
-    rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
+    with learner.meter.within("held-out evaluation"):
+        rollout = collect(
+            learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out"
+        )
+    if keep is not None:
+        keep(step, rollout)
     reward = with_own_r(settings.reward) if phase in WITHOUT_REWARD else settings.reward
     rewards = tuple(rollout.rewards(0.0 if phase in ("binary", "rft") else 1.0, reward))
     rates = mean_of_scores(rollout.scores)

@@ -14,12 +14,10 @@ One phase's loop is in `phase`. The numbered algorithm of one update is in `upda
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, REFERENCE_ADAPTER, copy_adapter
@@ -31,6 +29,7 @@ from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, mark_
 from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.heap import return_large_blocks
 from securecoderl_edge.training.checkpoint import check_published, publish
+from securecoderl_edge.training.curves import check_trackers, curves_of
 from securecoderl_edge.training.inputs import Inputs, find_inputs
 from securecoderl_edge.training.parallel import Team, is_restarted, join
 from securecoderl_edge.training.phase import Stopped, train_phase
@@ -44,6 +43,7 @@ from securecoderl_edge.training.record import check_equal, check_shared, prepare
 from securecoderl_edge.training.resources import Log, Resources, open_resources, prepare_phase
 from securecoderl_edge.training.reuse import phase_keys, reuse_phase
 from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.update.meter import Meter, Stage
 
 
 def train(
@@ -54,11 +54,13 @@ def train(
     log: Log = lambda row: None,
     say: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
+    on_stage: Callable[[Stage], None] = lambda stage: None,
+    trackers: Collection[str] = (),
 ) -> Run:
     """Train a policy in ``out``; existing phases and updates are not repeated.
 
-    In a process of a launcher such as torchrun, train together with its other processes. ``log`` and ``say`` are called
-    in the first one only.
+    In a process of a launcher such as torchrun, train together with its other processes. ``log``, ``say`` and
+    ``on_stage`` are called in the first one only.
 
     Args:
         resume: resume the run in ``out``, and reuse finished phases of other runs in the same folder. If False, delete
@@ -66,17 +68,21 @@ def train(
         log: called with each row of metrics.jsonl; ``step`` of ``steps`` in ``phase``.
         say: called with messages for the user, for example about a reused phase.
         should_stop: called after each update; on True a checkpoint is written and `Stopped` raised.
+        on_stage: called with what is being done, and how far it is: at its beginning, then up to ten times a second.
+        trackers: of `curves.TRACKERS`, which get the numbers of each row as well.
 
     Raises:
         UsageError: ``out`` is not a run with these settings.
-        SceError: unusable model or problems, no disk space, no memory, NaN or Inf, another process has ended.
+        SceError: unusable model or problems, a tracker that is not installed, no disk space, no memory, NaN or Inf,
+            another process has ended.
         Stopped: see ``should_stop``.
     """
+    check_trackers(trackers)
     return_large_blocks()
     run = Run(out)
     team = join(settings.device)
     if not team.is_writer:
-        log, say = _nobody, _nobody
+        log, say, on_stage = _nobody, _nobody, _nobody
     resume = resume or is_restarted()
     # Before the inputs, which may have to be downloaded.
     compute = choose_compute(
@@ -108,8 +114,8 @@ def train(
         _announce(settings, inputs, team, say)
         keys = phase_keys(settings, identity)
         with (
-            mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
-            open_resources(run, settings, inputs, compute, team, mirrored, say, should_stop) as resources,
+            curves_of(run, log, trackers, say, enabled=team.is_writer) as drawn,
+            open_resources(run, settings, inputs, compute, team, drawn, say, should_stop, Meter(on_stage)) as resources,
         ):
             for number, name in enumerate(settings.phases, 1):
                 if resume and team.is_writer and (other := reuse_phase(run, number, name, keys[name])):
@@ -180,30 +186,3 @@ def _report_readiness(resources: Resources, number: int, phase: str, key: str) -
     if report is not None:
         for name, fact in report.facts().items():
             say(f"{name:15} {fact}")
-
-
-@contextmanager
-def mirror_to_tensorboard(folder: Path, log: Log, *, enabled: bool = True) -> Iterator[Log]:
-    """A ``log`` that also writes the numbers of a row for TensorBoard, if installed, with one run per phase."""
-    if not enabled or find_spec("tensorboard") is None:
-        yield log
-        return
-    from torch.utils.tensorboard import SummaryWriter
-
-    writers: dict[str, Any] = {}
-
-    def log_both(row: dict[str, Any]) -> None:
-        phase, step = row["phase"], row["step"]
-        if phase not in writers:
-            # The first event of this writer hides later steps that a crash left.
-            writers[phase] = SummaryWriter(str(folder / phase), purge_step=step)
-        for name, value in row.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("step", "steps"):
-                writers[phase].add_scalar(name, value, step)
-        log(row)
-
-    try:
-        yield log_both
-    finally:
-        for writer in writers.values():
-            writer.close()

@@ -64,6 +64,51 @@ def test_the_bar_escapes_names_that_others_chose(
     assert "\x1b[2J" not in shown
 
 
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("no_color", [False, True])
+def test_on_a_terminal_a_second_bar_names_the_stage_and_counts_its_tokens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int, no_color: bool
+) -> None:
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Console(stderr=True, force_terminal=True, color_system="standard", width=width, markup=False)
+    monkeypatch.setattr(console, "talk", terminal)
+    with console.track(6, "training") as progress:
+        progress.show_stage("loading the model", 0, 0, "tokens")
+        progress.show_stage("held-out evaluation: sampling", 0, 49_152, "tokens")
+        progress.show_stage("held-out evaluation: sampling", 1_234, 49_152, "tokens")
+        progress.reach(2, "sft 2/2")
+    raw = capsys.readouterr().err
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]", raw)) != no_color
+    lines = re.split("[\r\n]", re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", raw))
+    assert max(map(len, lines)) <= width
+    (stage,) = {line.split("━")[0].strip() for line in lines if "1,234/49,152" in line}
+    assert stage.startswith("held-out evaluation: sampling" if width == 80 else "held-out e")
+    assert any("2/6" in line for line in lines)
+
+
+def test_off_a_terminal_a_stage_is_named_if_nothing_else_was_printed_for_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with console.track(6, "training") as progress:
+        progress.show_stage("sampling", 0, 100, "tokens")
+        progress.show_stage("sampling", 50, 100, "tokens")
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(console, "QUIET_SECONDS", 0.0)
+        progress.show_stage("sampling", 51, 100, "tokens")
+    assert capsys.readouterr().err == "training 0/6  sampling 51/100 tokens\n"
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(console, "talk", Console(stderr=True, force_terminal=True, width=80, markup=False))
+    with console.track(2, "training") as progress:
+        progress.update(1)
+    assert capsys.readouterr().err == "training 1/2\n"
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_on_a_terminal_the_bar_keeps_to_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int

@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import MissingExtra
-from securecoderl_edge.evaluation.report.charts import CHARTS, SIGN_NAMES
-from securecoderl_edge.evaluation.report.page import render_report
+from securecoderl_edge.evaluation.report.charts import CHARTS, LEVELS_TITLE, SIGN_NAMES
+from securecoderl_edge.evaluation.report.contents import MOST_RUNS, read_contents
+from securecoderl_edge.evaluation.report.page import render_page
 from securecoderl_edge.evaluation.report.run_history import read_history
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.reward import STAGE_NAMES
@@ -97,9 +98,12 @@ def lines(rows: list[Any]) -> str:
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
     def make(
-        metrics: list[Any] | None = None, samples: list[Any] | None = None, done: dict[str, Any] | None = None
+        metrics: list[Any] | None = None,
+        samples: list[Any] | None = None,
+        done: dict[str, Any] | None = None,
+        name: str = "trial",
     ) -> Run:
-        run = Run(tmp_path / "runs" / "trial")
+        run = Run(tmp_path / "runs" / name)
         run.path.mkdir(parents=True)
         (run.path / "environment.json").write_text(json.dumps(ENVIRONMENT))
         (run.path / "config.toml").write_text('model = "nano"\n')
@@ -119,6 +123,10 @@ def make_run(tmp_path: Path) -> MakeRun:
     return make
 
 
+def render_report(*runs: Run) -> str:
+    return render_page(read_contents(runs))
+
+
 def report(*arguments: str) -> Result:
     return CliRunner().invoke(sce, ["report", *arguments])
 
@@ -130,11 +138,12 @@ def test_a_finished_run_is_told_in_full(make_run: MakeRun) -> None:
     page = Page(render_report(run))
     for part in ("Training run trial", "nano", "2026-01-02", "A CPU, 2 cores, 8 GiB, Linux", "42", "it did best"):
         assert part in page.text
-    assert "0.500 to 0.540" in page.text
+    assert "0.500" in page.text
+    assert "0.540" in page.text
     assert all(chart.title in page.text for chart in CHARTS)
+    assert LEVELS_TITLE in page.text
     assert all(SIGN_NAMES[sign] in page.text for sign in SIGNS)
     assert all(stage in page.text for stage in STAGE_NAMES)
-    assert "no numbers yet" not in page.text
     assert "Missing data" not in page.text
     assert 'model = "nano"' in page.text
     assert page.tags.count("svg") == len(CHARTS) + 1
@@ -202,8 +211,9 @@ def test_a_run_that_has_just_begun_says_so(make_run: MakeRun) -> None:
     assert "not finished" in page.text
     assert "phase sft has no evaluation on held-out problems" in page.text
     assert "metrics.jsonl is missing" in page.text
-    assert page.text.count("no numbers yet") == len(CHARTS) + 1
     assert "svg" not in page.tags
+    assert "Learning curves" not in page.text
+    assert "Programs from" not in page.text
 
 
 @needs_charts
@@ -249,21 +259,181 @@ def test_evaluations_of_the_phase_are_read_from_its_own_file(make_run: MakeRun) 
     assert [point.number("reward") for point in read_history(run).evaluations] == [0.1, None]
 
 
-def test_samples_are_chosen_by_when_they_were_drawn(make_run: MakeRun) -> None:
+def sampled(history_of: Run) -> list[tuple[str, list[int]]]:
+    """The problems whose programs a report shows, each with the updates of its samples."""
+    programs = read_contents([history_of]).programs
+    return [(each.problem, [point.row["step"] for _, point in each.samples]) for each in programs]
+
+
+def test_held_out_programs_are_preferred_and_those_of_the_same_problem_are_early_and_late(make_run: MakeRun) -> None:
+    rows = [update("sft", 1), update("binary", 1), update("binary", 2)]
+    held_out = [
+        sample(step, name, phase=phase, held_out=True, statement=f"Do {name}.", reward=reward)
+        for phase, step, reward in (("sft", 0, 1.0), ("sft", 1, 0.0), ("binary", 0, 0.0), ("binary", 2, 0.5))
+        for name in ("a", "b")
+    ]
+    outcomes = {"sft": outcome(0, 1), "binary": outcome(0, 2)}
+    run = make_run(rows, [sample(1, "c"), *held_out, sample(2, "c")], outcomes)
+    contents = read_contents([run])
+    assert contents.kind == "held out"
+    assert [(each.problem, each.statement) for each in contents.programs] == [("a", "Do a."), ("b", "Do b.")]
+    for each in contents.programs:
+        assert [(point.phase, point.row["step"]) for _, point in each.samples] == [("sft", 0), ("binary", 2)]
+
+
+def test_without_held_out_programs_trained_problems_are_chosen_by_when_they_were_drawn(make_run: MakeRun) -> None:
     rows = [update("binary", step) for step in range(1, 11)]
     samples = [sample(1, "far"), sample(2, "near"), sample(3, "near"), sample(4, "middle")]
-    history = read_history(make_run(rows, [*samples, sample(9, "middle"), sample(10, "far", reward=0.0)]))
-    pairs = [(early.row["id"], early.x, late.x) for early, late in history.repeated]
-    assert pairs == [("far", 1, 10), ("middle", 4, 9)]
+    run = make_run(rows, [*samples, sample(9, "middle"), sample(10, "far", reward=0.0)])
+    assert sampled(run) == [("far", [1, 10]), ("middle", [4, 9])]
+    assert read_contents([run]).kind == "trained on"
 
 
 @needs_charts
-def test_without_repeated_problems_the_earliest_and_latest_samples_are_shown(make_run: MakeRun) -> None:
+def test_without_repeated_problems_the_latest_samples_are_shown_alone(make_run: MakeRun) -> None:
     samples = [sample(step, f"p{step}", f"print({step})") for step in range(1, 10)]
-    page = Page(render_report(make_run([short("binary", step) for step in range(1, 10)], samples)))
-    assert "No problem was sampled both early and late" in page.text
-    assert "p1 and p5" in page.text
-    assert "p5 and p9" in page.text
+    run = make_run([short("binary", step) for step in range(1, 10)], samples)
+    assert sampled(run) == [(f"p{step}", [step]) for step in range(5, 10)]
+    assert "No problem was sampled at two times" in Page(render_report(run)).text
+
+
+def test_each_phase_has_its_own_axis_and_a_panel_only_where_it_has_numbers(make_run: MakeRun) -> None:
+    rows = [{"phase": "sft", "step": step, "steps": 160, "loss/sft": 2.0} for step in range(1, 161)]
+    rows += [short("binary", step, reward=None) for step in range(1, 21)]
+    drawings = {each.title: each for each in read_contents([make_run(rows)]).drawings}
+    assert {title: [panel.phase for panel in each.panels] for title, each in drawings.items()} == {
+        "Loss": ["sft"],
+        "Programs that pass all tests": ["binary"],
+    }
+    (panel,) = drawings["Programs that pass all tests"].panels
+    assert panel.updates == 20
+    assert panel.curves[0].steps == tuple(range(1, 21))
+
+
+def test_a_value_head_that_is_missing_has_no_curve(make_run: MakeRun) -> None:
+    losses = {"loss/policy": 0.5, "loss/value": 0.0}
+    (loss,) = read_contents([make_run([{"phase": "binary", "step": 1, **losses}])]).drawings
+    assert [curve.metric for curve in loss.panels[0].curves] == ["loss/policy"]
+
+
+def test_a_held_out_mean_has_an_interval_where_the_run_has_each_program(make_run: MakeRun) -> None:
+    run = make_run([update("binary", 2)], done={"binary": outcome(0, 2)})
+    rows = [
+        {"phase": "binary", "step": 0, "reward": 0.25, "rewards": [0.0, 0.0, 1.0, 0.0]},
+        {
+            "phase": "binary",
+            "step": 2,
+            "reward": 0.5,
+            "rewards": [1.0, "x"],
+            "solved": [True, False],
+            "all_tests_rate": 0.5,
+        },
+    ]
+    (run.path / "phases/1-binary/evaluations.jsonl").write_text(lines(rows))
+    (result,) = read_contents([run]).results
+    before, after = result.reward
+    assert before is not None
+    assert after is not None
+    assert 0 <= before.low <= 0.25 <= before.high <= 1
+    assert after.value == 0.5
+    assert after.low != after.low
+    assert result.pass_rate[0] is None
+    assert result.pass_rate[1] is not None
+    assert result.pass_rate[1].low < 0.5 < result.pass_rate[1].high
+
+
+def two_runs(make_run: MakeRun) -> tuple[Run, Run]:
+    """Two runs with other settings and phases, of the same problems."""
+    runs = []
+    for name, phase in (("one", "binary"), ("two", "partial")):
+        metrics = [short("sft", 1), *(short(phase, step) for step in (1, 2))]
+        samples = [sample(step, "a", f"print({name!r})", phase=phase, held_out=True, statement="S.") for step in (0, 2)]
+        run = make_run(metrics, samples, {"sft": outcome(0, 1), phase: outcome(0, 2)}, name)
+        (run.path / "config.toml").write_text(f"seed = 1\n[ppo]\nepochs = {len(runs) + 1}\n")
+        runs.append(run)
+    (runs[1].path / "bench").mkdir()
+    interval = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 20}
+    document = {"models": [{"model": "two", "problems": 10, "syntax_rate": interval, "reward": None}, 7]}
+    (runs[1].path / "bench/bench.json").write_text(json.dumps(document))
+    return runs[0], runs[1]
+
+
+@needs_charts
+def test_several_runs_stand_side_by_side(make_run: MakeRun) -> None:
+    runs = two_runs(make_run)
+    contents = read_contents(runs)
+    assert contents.differing == {"ppo.epochs": [1, 2]}
+    (rate,) = (each for each in contents.drawings if each.title == "Programs that pass all tests")
+    assert {panel.phase: [curve.label for curve in panel.curves] for panel in rate.panels} == {
+        "sft": ["one", "one, held out", "two", "two, held out"],
+        "binary": ["one", "one, held out"],
+        "partial": ["two", "two, held out"],
+    }
+    assert {curve.run: curve.color for curve in rate.panels[0].curves} == {"one": 0, "two": 1}
+    assert [(each.phase, each.run) for each in contents.results] == [
+        ("sft", "one"), ("sft", "two"), ("binary", "one"), ("partial", "two"),
+    ]  # fmt: skip
+    (programs,) = contents.programs
+    assert [run for run, _ in programs.samples] == ["one", "one", "two", "two"]
+    page = Page(render_report(*runs))
+    for part in (
+        "Training runs one, two",
+        "Settings that differ",
+        "ppo.epochs",
+        "50.0 [25.0, 75.0]",
+        "two: config.toml",
+    ):
+        assert part in page.text
+    assert "alert" not in page.text
+    assert set(page.tags) <= TAGS
+
+
+def test_json_has_what_the_page_shows_and_writes_nothing(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_runs(make_run)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # numbers need no charts
+    before = sorted(tmp_path.rglob("*"))
+    result = report("one", "two", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [each["run"] for each in found["runs"]] == ["one", "two"]
+    assert found["differences"] == {"ppo.epochs": {"one": 1, "two": 2}}
+    assert found["bench"][0]["metrics"] == {"syntax_rate": {"value": 0.5, "low": 0.25, "high": 0.75, "n": 20}}
+    assert found["programs"]["problems"][0]["statement"] == "S."
+    assert found["results"][0]["reward"][0] == {"value": 0.5, "low": None, "high": None, "n": 0}
+    rate = next(each for each in found["charts"] if each["title"] == "Programs that pass all tests")
+    assert rate["panels"][0]["curves"][0]["values"] == [0.25]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_runs_of_one_name_are_told_apart_and_a_run_is_given_once(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = make_run([short("sft", 1)]), make_run([short("sft", 1)], name="elsewhere/trial")
+    assert len(set(read_contents([run, other]).names)) == 2
+    monkeypatch.chdir(tmp_path)
+    assert "trial is given twice" in str(report(str(run.path), "trial").exception)
+    assert "do not fit on one page" in str(report(*["trial"] * (MOST_RUNS + 1)).exception)
+
+
+@needs_charts
+def test_several_runs_of_strangers_are_text_too(make_run: MakeRun, tmp_path: Path) -> None:
+    program = sample(1, HOSTILE, HOSTILE, held_out=True, statement=HOSTILE)
+    run = make_run([short(HOSTILE, 1)], [program, {**program, "step": 2}], {"binary": outcome(0, 2)})
+    other = make_run([short("binary", 1)], name="_<b>bold")
+    for each in (run, other):
+        (each.path / "config.toml").write_text(f"x = {json.dumps(HOSTILE[:-6] + each.name)}\n")
+    (run.path / "bench").mkdir()
+    (run.path / "bench/bench.json").write_text(json.dumps({"models": [{"model": HOSTILE}], "settings": HOSTILE}))
+    text = render_report(run, other)
+    page = Page(text)
+    assert page.text.count("alert(1)") >= 6
+    assert "_<b>bold" in page.text
+    assert set(page.tags) <= TAGS
+    assert "://" not in text
+    assert all(character.isprintable() or character == "\n" for character in text)
 
 
 @needs_charts
@@ -279,6 +449,8 @@ def test_the_command_writes_into_the_run_or_where_it_is_told(
         assert "report.html" in result.stderr
         assert result.stdout == ""
         (run.path / "report.html").unlink()
+    make_run([short("sft", 1)], name="other")
+    assert "trial/comparison.html" in report("trial", "other").stderr
     assert report("trial", "--out", "here.html").exit_code == 0
     assert (tmp_path / "here.html").read_text().startswith("<!DOCTYPE html>")
 

@@ -1,20 +1,15 @@
-"""Rows of metrics, and their mirror in TensorBoard."""
+"""Rows of metrics."""
 
 from __future__ import annotations
 
 import gzip
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.system import rows
 from securecoderl_edge.system.rows import RowFile, read_jsonl
-from securecoderl_edge.training import train
-from securecoderl_edge.training.train import mirror_to_tensorboard
 
 
 def test_rows_come_back_and_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
@@ -54,54 +49,6 @@ def test_a_line_that_is_no_object_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("[1]\n")
     with pytest.raises(SceError, match=r"rows\.jsonl:1: not a JSON object"):
         RowFile(tmp_path / "rows.jsonl").read()
-
-
-@pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """What a TensorBoard that is installed is given, by its folder."""
-    found: dict[str, list[Any]] = {}
-
-    class Writer:
-        def __init__(self, folder: str, purge_step: int) -> None:
-            self.rows = found.setdefault(Path(folder).name, [purge_step])
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            self.rows.append((name, value, step))
-
-        def close(self) -> None:
-            self.rows.append("closed")
-
-    fake = ModuleType("torch.utils.tensorboard")
-    fake.SummaryWriter = Writer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    monkeypatch.setattr(train, "find_spec", lambda name: object())
-    return found
-
-
-ROWS = [
-    {"phase": "sft", "step": 1, "steps": 1, "loss/sft": 2.0},
-    {"phase": "binary", "step": 4, "steps": 9, "objective/kl": 0.5, "stages": {"crash": 1}, "secure_rate": None},
-]
-
-
-def test_numbers_go_to_tensorboard_by_phase_where_it_is_installed(
-    tmp_path: Path, written: dict[str, list[Any]]
-) -> None:
-    logged: list[dict[str, Any]] = []
-    with mirror_to_tensorboard(tmp_path, logged.append) as log:
-        for row in ROWS:
-            log(row)
-    assert logged == ROWS
-    assert written == {
-        "sft": [1, ("loss/sft", 2.0, 1), "closed"],
-        "binary": [4, ("objective/kl", 0.5, 4), "closed"],
-    }
-
-
-def test_a_process_that_does_not_write_mirrors_nothing(tmp_path: Path, written: dict[str, list[Any]]) -> None:
-    with mirror_to_tensorboard(tmp_path, ROWS.append, enabled=False) as log:
-        assert log == ROWS.append
-    assert written == {}
 
 
 def test_a_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

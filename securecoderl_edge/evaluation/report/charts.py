@@ -1,70 +1,50 @@
-"""Learning curves as SVG text, for use inside a page.
+"""The charts of a report, as numbers: `drawing` makes SVG of them.
 
-Lines differ in style and marker, and areas in lightness, so that they differ in print too. Text, axes and lines take
-their colors from the page (`COLORS`), which has a light and a dark scheme.
+A chart has a panel for each phase that has numbers for it, with its own x axis: updates of that phase. Of one run its
+lines are metrics; of several, the same metric of each run.
 """
 
 from __future__ import annotations
 
-import html
-import io
-import math
-import re
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
 
-from securecoderl_edge.evaluation.plot import fix_layout, plotting
 from securecoderl_edge.evaluation.report.run_history import Point, RunHistory, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
-from securecoderl_edge.text import printable
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# The color that matplotlib gets -> the color that the page gives it.
-COLORS = {
-    "#010101": "currentColor",
-    "#020202": "var(--grid)",
-    "#030301": "var(--line-1)",
-    "#030302": "var(--line-2)",
-    "#030303": "var(--line-3)",
-    "#030304": "var(--line-4)",
-}
-_INK, _GRID, *_LINES = COLORS
-_STYLES = ("-", "--", ":", "-.")
-_MARKERS = ("", "o", "s", "^")
-_STAGE_SHADES = ("#1c1c1c", "#5a4a78", "#4f86a8", "#8fc3a4", "#e6edc0")  # darker is worse
-_OTHER_SHADE = "#ffffff"
-_MOST_MARKERS = 25
-_LOOK: dict[str, Any] = {
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor"), _INK),
-    **dict.fromkeys(("xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor"), _INK),
-    "font.size": 8.5,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": _GRID,
-    "grid.linewidth": 0.6,
-}
+LEVELS_TITLE = "Programs at each reward level, fraction"
+OTHER_LEVEL = "other"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: the metric ``name`` of updates, or of evaluations on held-out problems."""
+    """One line of a chart: the metric ``name`` of updates, or of evaluations on held-out problems.
+
+    Attributes:
+        of_value_head: of runs without a value head it is 0, and left out.
+    """
 
     name: str
     label: str
     held_out: bool = False
+    of_value_head: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart. ``is_share``: its numbers lie between 0 and 1."""
+    """One chart.
+
+    Attributes:
+        is_share: its numbers lie between 0 and 1.
+        is_level: all phases have one y axis, because their numbers compare.
+    """
 
     title: str
     lines: tuple[Line, ...]
     is_share: bool = False
+    is_level: bool = False
 
 
 def _rate(name: str) -> tuple[Line, ...]:
@@ -85,6 +65,7 @@ CHARTS = (
             Line("reward", "held out, reward R", held_out=True),
             Line("reward", "training, reward R"),
         ),
+        is_level=True,
     ),
     Chart("Programs that pass all tests", _rate("all_tests_rate"), is_share=True),
     Chart("Programs that parse", _rate("syntax_rate"), is_share=True),
@@ -98,14 +79,18 @@ CHARTS = (
         is_share=True,
     ),
     Chart("KL from the reference policy, nats per completion", (Line("objective/kl", "KL"),)),
-    Chart("Clip fraction", (Line("policy/clipfrac", "policy"), Line("val/clipfrac", "value")), is_share=True),
+    Chart(
+        "Clip fraction",
+        (Line("policy/clipfrac", "policy"), Line("val/clipfrac", "value", of_value_head=True)),
+        is_share=True,
+    ),
     Chart("Gradient norm", (Line("grad_norm", "before clipping"),)),
     Chart(
         "Loss",
         (
             Line("loss/sft", "supervised"),
             Line("loss/policy", "policy"),
-            Line("loss/value", "value"),
+            Line("loss/value", "value", of_value_head=True),
         ),
     ),
     Chart("Completions kept by RFT or SSD", (Line("kept_rate", "kept"),), is_share=True),
@@ -124,61 +109,112 @@ CHARTS = (
 )
 
 
-def draw_chart(chart: Chart, history: RunHistory) -> str | None:
-    """The chart as an ``<svg>`` element; None if the run has no number for it.
+@dataclass(frozen=True)
+class Curve:
+    """Numbers of one metric in one phase of a run.
 
-    Raises:
-        MissingExtra: matplotlib is not installed.
+    Attributes:
+        label: in the legend. color, style: numbers of those of a line.
+        steps: updates of the phase, from 0. values: None where there is no number.
     """
-    drawn = []
-    for index, line in enumerate(chart.lines):
+
+    run: str
+    metric: str
+    held_out: bool
+    label: str
+    color: int
+    style: int
+    steps: tuple[int, ...]
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The curves of one phase; ``updates`` is the end of its x axis."""
+
+    phase: str
+    updates: int
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart with numbers. ``is_stacked``: its curves add up to 1."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    is_share: bool = False
+    is_level: bool = False
+    is_stacked: bool = False
+
+
+def drawings_of(histories: Sequence[RunHistory], names: Sequence[str]) -> list[Drawing]:
+    """All charts that have a number, of one run or of several.
+
+    Args:
+        names: of the runs.
+    """
+    every = [_of_one(chart, histories[0], names[0]) for chart in CHARTS] if len(histories) == 1 else []
+    if len(histories) > 1:
+        every = [each for chart in CHARTS for each in _of_several(chart, histories, names)]
+    elif levels := _levels(histories[0], names[0]):
+        every.append(levels)
+    return [drawing for drawing in every if drawing.panels]
+
+
+def _of_one(chart: Chart, history: RunHistory, name: str) -> Drawing:
+    lines = [(line, line.label, index, index, history, name) for index, line in enumerate(chart.lines)]
+    return Drawing(chart.title, _panels(lines), chart.is_share, chart.is_level)
+
+
+def _of_several(chart: Chart, histories: Sequence[RunHistory], names: Sequence[str]) -> Iterator[Drawing]:
+    """One drawing per metric of the chart, with a color for each run; evaluations on held-out problems are dashed."""
+    by_metric = {line.name: [each for each in chart.lines if each.name == line.name] for line in chart.lines}
+    for lines in by_metric.values():
+        what = " / ".join(line.label for line in lines)
+        title = chart.title if len(by_metric) == 1 else f"{chart.title}: {what}"
+        is_both = len({line.held_out for line in lines}) > 1
+        drawn = [
+            (line, f"{name}, held out" if line.held_out and is_both else name, color, int(line.held_out), history, name)
+            for color, (history, name) in enumerate(zip(histories, names, strict=True))
+            for line in lines
+        ]
+        yield Drawing(title, _panels(drawn), chart.is_share, chart.is_level)
+
+
+def _panels(lines: Sequence[tuple[Line, str, int, int, RunHistory, str]]) -> tuple[Panel, ...]:
+    """A panel for each phase of the runs that has a number."""
+    phases = list(dict.fromkeys(phase.name for _, _, _, _, history, _ in lines for phase in history.phases))
+    curves: dict[str, list[Curve]] = {phase: [] for phase in phases}
+    ends = dict.fromkeys(phases, 1)
+    for line, label, color, style, history, run in lines:
         points = history.evaluations if line.held_out else history.updates
-        ys = [point.number(line.name) for point in points]
-        if any(y is not None for y in ys):
-            drawn.append((index, line, points, [math.nan if y is None else y for y in ys]))
-    if not drawn:
-        return None
-
-    def plot(axes: Axes) -> None:
-        for index, line, points, ys in drawn:
-            # A single value between gaps has no line, so it needs a marker.
-            marker = _MARKERS[index] or ("." if len(points) <= _MOST_MARKERS else "")
-            every = 1 if line.held_out else max(1, len(points) // _MOST_MARKERS)
-            axes.plot(
-                [point.x for point in points], ys, _STYLES[index], color=_LINES[index], label=line.label,
-                marker=marker, markevery=every, markersize=4, linewidth=1.3,
-            )  # fmt: skip
-        if chart.is_share:
-            highest = max(y for _, _, _, ys in drawn for y in ys if not math.isnan(y))
-            top = 1.0 if highest > 0.5 else max(0.1, 1.1 * highest)  # zoom in on rare events
-            axes.set_ylim(-0.03 * top, 1.03 * top)
-
-    return _draw(chart.title, history, plot)
+        for phase, some in groupby(points, key=lambda point: point.phase):
+            of_phase = list(some)
+            values = tuple(point.number(line.name) for point in of_phase)
+            if any(value if line.of_value_head else value is not None for value in values):
+                steps = tuple(point.row["step"] for point in of_phase)
+                curves[phase].append(Curve(run, line.name, line.held_out, label, color, style, steps, values))
+                ends[phase] = max(ends[phase], *(each.updates for each in history.phases if each.name == phase))
+    return tuple(Panel(phase, ends[phase], tuple(curves[phase])) for phase in phases if curves[phase])
 
 
-def draw_stages(title: str, history: RunHistory) -> str | None:
-    """Stacked areas: the fraction of each update's programs at each reward level; None without any."""
-    points = [point for point in history.updates if _stage_shares(point)]
-    if not points:
-        return None
-    shares = [_stage_shares(point) for point in points]
-
-    def plot(axes: Axes) -> None:
-        xs = [point.x for point in points]
-        below = [0.0] * len(points)
-        names = [*STAGE_NAMES, *(["other"] if any(share[-1] for share in shares) else [])]
-        for index, name in enumerate(names):
-            above = [low + share[index] for low, share in zip(below, shares, strict=True)]
-            shade = [*_STAGE_SHADES, _OTHER_SHADE][index]
-            look: dict[str, Any] = {"facecolor": shade, "edgecolor": _INK, "linewidth": 0.4, "label": name}
-            if len(points) == 1:
-                axes.bar(xs, [above[0] - below[0]], bottom=below, width=0.5, **look)
-            else:
-                axes.fill_between(xs, below, above, **look)
-            below = above
-        axes.set_ylim(0, 1)
-
-    return _draw(title, history, plot)
+def _levels(history: RunHistory, name: str) -> Drawing | None:
+    """The fraction of each update's programs at each reward level; None without any."""
+    panels = []
+    for phase in history.phases:
+        points = [point for point in history.updates if point.phase == phase.name and _stage_shares(point)]
+        if points:
+            steps = tuple(point.row["step"] for point in points)
+            shares = zip(*map(_stage_shares, points), strict=True)
+            levels = [(level, values) for level, values in zip((*STAGE_NAMES, OTHER_LEVEL), shares, strict=True)]
+            curves = tuple(
+                Curve(name, "stages", False, level, number, number, steps, values)
+                for number, (level, values) in enumerate(levels)
+                if level != OTHER_LEVEL or any(values)
+            )
+            panels.append(Panel(phase.name, phase.updates, curves))
+    return Drawing(LEVELS_TITLE, tuple(panels), is_share=True, is_stacked=True) if panels else None
 
 
 def _stage_shares(point: Point) -> list[float]:
@@ -192,52 +228,3 @@ def _stage_shares(point: Point) -> list[float]:
         return []
     known = [counts.pop(name, 0.0) / total for name in STAGE_NAMES]
     return [*known, sum(counts.values()) / total]
-
-
-def _draw(title: str, history: RunHistory, plot: Callable[[Axes], None]) -> str:
-    # The salt keeps the ids of the charts of one page apart, and those of one chart the same each time.
-    with plotting(**_LOOK, **{"svg.hashsalt": title}) as new_figure:
-        from matplotlib.ticker import MaxNLocator
-
-        figure = new_figure(figsize=(5.6, 2.7), layout="constrained")
-        axes = figure.add_subplot()
-        plot(axes)
-        axes.set_xlabel("updates, all phases")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        end = max(1, *(point.x for point in [*history.updates, *history.evaluations]))
-        axes.set_xlim(-0.02 * end, 1.02 * end)
-        _mark_phases(axes, history)
-        handles, labels = axes.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False, handlelength=2.6)
-        fix_layout(figure)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return _for_a_page(out.getvalue(), title)
-
-
-def _mark_phases(axes: Axes, history: RunHistory) -> None:
-    """A line where a phase begins, and the name of every phase that is wide enough for it."""
-    spans = [phase for phase in history.phases if phase.updates]
-    whole = sum(phase.updates for phase in spans)
-    for phase in spans:
-        if phase.start:
-            axes.axvline(phase.start, color=_INK, linewidth=0.8, linestyle=(0, (1, 2)))
-        if phase.updates > 0.06 * whole:
-            # Folders may be called anything, and the font does not know every letter.
-            name = phase.name.encode("ascii", "backslashreplace").decode()[:16]
-            middle = phase.start + phase.updates / 2
-            axes.text(middle, 1.02, printable(name), transform=axes.get_xaxis_transform(), ha="center", style="italic")
-
-
-def _for_a_page(svg: str, title: str) -> str:
-    """The element alone, as wide as its container, without addresses and without ids that other charts have too."""
-    svg = svg[svg.index("<svg") :]
-    view_box = re.search(r'viewBox="([^"]*)"', svg)
-    assert view_box is not None
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    opening = f'<svg viewBox="{view_box[1]}" role="img" aria-label="{html.escape(title)}">'
-    svg = re.sub(r"<svg [^>]*>", lambda _: opening, svg, count=1, flags=re.DOTALL)
-    for told, used in COLORS.items():
-        svg = svg.replace(told, used)
-    return svg.strip()

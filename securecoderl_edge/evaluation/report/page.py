@@ -1,87 +1,72 @@
-"""One page of HTML about one run: selected checkpoints, learning curves, programs early and late, settings.
+"""One page of HTML about one run or several: results, learning curves, programs early and late, settings.
 
-The page needs neither network nor scripts, and permits neither. Programs, ids, settings and names in it come from files
-that a model or another person wrote: every one of them passes through `_text`.
+The page needs neither network nor scripts, and permits neither. Programs, statements, ids, settings and names in it
+come from files that a model or another person wrote: every one of them passes through `_text`.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from securecoderl_edge import __version__
-from securecoderl_edge.evaluation.report.charts import CHARTS, draw_chart, draw_stages
-from securecoderl_edge.evaluation.report.run_history import PhaseCourse, Point, RunHistory, as_number, read_history
-from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.runs import ENVIRONMENT, Run
-from securecoderl_edge.scoring.reward import STAGE_NAMES
+from securecoderl_edge.evaluation.report.contents import Contents, sample_record
+from securecoderl_edge.evaluation.report.drawing import draw
+from securecoderl_edge.evaluation.report.page_style import STYLE
+from securecoderl_edge.evaluation.report.programs import HELD_OUT, TRAINED, ProblemPrograms
+from securecoderl_edge.evaluation.report.results import BENCH_METRICS, PhaseResult, facts_of
+from securecoderl_edge.evaluation.report.run_history import Point
+from securecoderl_edge.runs import ENVIRONMENT
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.text import escape_controls
 
 _LONGEST_PROGRAM = 20_000  # characters; a program that repeats itself to the token limit is shorter
 _SHORT_CELL = 24  # characters, which fit in one line
-_LEVELS_TITLE = "Programs at each reward level, fraction"
-
-# Tables are never squeezed until words break: a table that is too wide scrolls.
-_STYLE = """
-:root { color-scheme: light dark; --page: #fff; --ink: #1b1b1b; --soft: #595959; --grid: #dcdcdc; --box: #f5f5f5;
-  --line-1: #0072b2; --line-2: #c25100; --line-3: #00805c; --line-4: #a8457f; }
-@media (prefers-color-scheme: dark) { :root { --page: #16181b; --ink: #e6e6e6; --soft: #a8a8a8; --grid: #3a3d42;
-  --box: #202327; --line-1: #56b4e9; --line-2: #e69f00; --line-3: #33c79b; --line-4: #e39bc4; } }
-body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 76rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h1 { overflow-wrap: anywhere; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--grid); }
-h3, figcaption { font-size: 1rem; font-weight: 600; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-p.note, .soft { color: var(--soft); } li { overflow-wrap: anywhere; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; } th, td { text-align: left; vertical-align: top; padding: .25rem 1.2rem .25rem 0;
-  border-bottom: 1px solid var(--grid); }
-th, td.short { white-space: nowrap; } td { min-width: 14rem; overflow-wrap: break-word; } td.short { min-width: 0; }
-.charts, .pair { display: grid; gap: 1rem 2rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(28rem, 100%), 1fr)); }
-figure { margin: 0; min-width: 0; overflow-x: auto; break-inside: avoid; }
-svg { width: 100%; min-width: 26rem; height: auto; }
-pre { background: var(--box); padding: .6rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
-.pair { margin-bottom: 1.5rem; } .pair figcaption { font-weight: 400; }
-@media print { :root { --page: #fff; --ink: #000; --soft: #333; --grid: #ccc; --box: #fff; --line-1: #0072b2;
-  --line-2: #c25100; --line-3: #00805c; --line-4: #a8457f; } body { max-width: none; margin: 0; font-size: 11px; }
-  .scroll, figure { overflow: visible; } svg { min-width: 0; } td { min-width: 0; }
-  .charts, .pair { grid-template-columns: 1fr 1fr; } pre { border: 1px solid #ccc; } }
-""".strip()
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_CURVES = (
+    "Each panel is a phase, with its own x axis: updates of the phase, 0 is before the first. A training value is the "
+    "mean over one batch of sampled programs. A held-out value is the mean over a fixed set of problems that are never "
+    "trained on. Reward-hacking metrics are reported only; they do not change the reward. Metrics without numbers are "
+    "left out."
+)
+_RESULTS = (
+    "Held-out means before the phase, and of the selected policy or else of the latest, in brackets a 95 % interval "
+    "over problems where the run has what it needs. Runs with different held-out problems do not compare."
+)
+_PROGRAMS = {
+    HELD_OUT: "Held-out problems, which evaluations sample again and again: the first of them, whatever their results.",
+    TRAINED: "Problems that were sampled both early and late: those farthest apart in time, whatever their results.",
+}
+_NO_PAIRS = "No problem was sampled at two times, so these are the latest samples."
 
 
-def render_report(run: Run) -> str:
-    """Render the whole page. The same folder gives the same text.
+def render_page(contents: Contents) -> str:
+    """Render the whole page. The same folders give the same text.
 
     Raises:
         MissingExtra: matplotlib is not installed.
     """
-    history = read_history(run)
-    name = _text(run.name)
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    names, is_one = ", ".join(map(_text, contents.names)), len(contents.names) == 1
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{name} - sce report</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>",
-        f"<h1>Training run {name}</h1>",
-        _facts(history),
-        *_list("Missing data", history.missing),
-        "<h2>Selected checkpoints</h2>",
-        _selected(history),
-        *_readiness(history),
-        *_list("Warnings", history.warnings),
-        "<h2>Learning curves</h2>",
-        '<p class="note">A dotted vertical line is the start of a phase. A training value is the mean over one batch '
-        "of sampled programs. A held-out value is the mean over a fixed set of problems that are never trained on. "
-        "Reward-hacking metrics are reported only; they do not change the reward.</p>",
-        _charts(history),
-        "<h2>Programs from early and late in training</h2>",
-        *_samples(history),
+        f"<title>{names} - sce report</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>",
+        f"<h1>Training run{'' if is_one else 's'} {names}</h1>",
+        _by_run([facts_of(history) for history in contents.histories], contents.names),
+        *_list("Missing data", _named(contents, "missing")),
+        *_differing(contents),
+        "<h2>Results</h2>",
+        *_results(contents),
+        *_bench(contents),
+        *_readiness(contents),
+        *_list("Warnings", _named(contents, "warnings")),
+        *_charts(contents),
+        *_samples(contents),
         "<h2>Settings</h2>",
-        _file("config.toml", history.config),
-        _file(ENVIRONMENT, history.environment),
+        *_settings(contents),
         f'<p class="note">Written by sce {__version__}.</p>\n</body>\n</html>\n',
     ]
     return "\n".join(parts)
@@ -106,134 +91,153 @@ def _cell(value: object) -> str:
     return f"<td{kind}>{text}</td>"
 
 
-def _facts(history: RunHistory) -> str:
-    facts = history.facts
-    machine = facts.get("machine")
-    machine = machine if isinstance(machine, dict) else {}
-    memory = as_number(machine.get("memory_bytes"))
-    sandbox, command = facts.get("sandbox"), facts.get("command")
-    device, precision = _plain(facts.get("device")), _plain(facts.get("base_precision"))
-    cores = _plain(machine.get("cores"))
-    shown = {
-        "base model": _plain(facts.get("base_model")),
-        "started": _plain(facts.get("started")),
-        "state": "finished" if (history.run.policy / ADAPTER_WEIGHTS).is_file() else "not finished",
-        "machine": _joined(
-            _plain(machine.get("cpu")),
-            cores and f"{cores} cores",
-            f"{memory / 2**30:.0f} GiB" if memory else "",
-            _plain(machine.get("system")),
-        ),
-        "device": _joined(device, precision and f"base in {precision}"),
-        "seed": _plain(facts.get("seed")),
-        "sandbox": _plain(sandbox.get("level")) if isinstance(sandbox, dict) else "",
-        "command": " ".join(map(_plain, command)) if isinstance(command, list) else "",
-    }
-    return _table((name, value or "not recorded") for name, value in shown.items())
+def _note(text: str) -> str:
+    return f'<p class="note">{text}</p>'
 
 
-def _plain(value: object) -> str:
-    """A word or a number as text; empty for anything else."""
-    return str(value) if isinstance(value, (str, int, float)) else ""
-
-
-def _joined(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)
-
-
-def _list(title: str, lines: list[str]) -> list[str]:
+def _list(title: str, lines: Sequence[str]) -> list[str]:
     """A section with a list, if there are any lines."""
     items = "".join(f"<li>{_text(each)}</li>" for each in lines)
     return [f"<h2>{title}</h2>\n<ul>{items}</ul>"] if lines else []
 
 
-def _readiness(history: RunHistory) -> list[str]:
-    readiness = history.readiness
-    return ["<h2>Readiness before RL</h2>", _table(readiness.facts().items())] if readiness else []
-
-
-def _selected(history: RunHistory) -> str:
-    if not history.phases:
-        return "<p>No phase has started.</p>"
-    head = ("phase", "updates", "selected", "reason", "held-out reward", "held-out pass rate")
-    return _table((_selected_row(phase) for phase in history.phases), head)
-
-
-def _selected_row(phase: PhaseCourse) -> list[object]:
-    outcome = phase.outcome
-    made = f"{phase.updates} of {phase.planned}" if phase.planned else str(phase.updates)
-    if not outcome:
-        return [phase.name, made, "none yet", "the phase has not finished", *_gains(phase, None)]
-    chosen = outcome.get("chosen_step")
-    step, why = (_plain(outcome.get(name)) or "not recorded" for name in ("chosen_step", "why"))
-    return [phase.name, made, f"step {step}", why, *_gains(phase, chosen)]
-
-
-def _gains(phase: PhaseCourse, chosen: object) -> tuple[str, str]:
-    """Held-out reward and pass rate before the phase, and at the selected step, or else at the latest."""
-    if not phase.evaluations:
-        return "not evaluated", "not evaluated"
-    first = phase.evaluations[0]
-    last = next((point for point in phase.evaluations if point.row["step"] == chosen), phase.evaluations[-1])
-    rewards = [_number(point.number("reward"), ".3f") for point in (first, last)]
-    rates = [_number(point.number("all_tests_rate"), ".1%") for point in (first, last)]
-    return " to ".join(rewards), " to ".join(rates)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "unknown" if value is None else format(value, form)
-
-
-def _charts(history: RunHistory) -> str:
-    drawings = {chart.title: draw_chart(chart, history) for chart in CHARTS}
-    drawings[_LEVELS_TITLE] = draw_stages(_LEVELS_TITLE, history)
-    absent = '<p class="soft">no numbers yet</p>'
-    figures = [
-        f"<figure><figcaption>{_text(title)}</figcaption>\n{svg or absent}</figure>" for title, svg in drawings.items()
-    ]
-    return "\n".join(['<div class="charts">', *figures, "</div>"])
-
-
-def _samples(history: RunHistory) -> list[str]:
-    if not history.first:
-        return ["<p>No program has been sampled yet.</p>"]
-    if history.repeated:
-        note = "Problems that were sampled both early and late: those farthest apart in time, whatever their results."
-        pairs = history.repeated
-    else:
-        note = "No problem was sampled both early and late. Left: the earliest samples. Right: the latest samples."
-        pairs = list(zip(history.first, history.last, strict=True))
+def _named(contents: Contents, attribute: str) -> list[str]:
+    """Sentences about the runs; of several, each begins with the name of its run."""
+    is_one = len(contents.names) == 1
     return [
-        f'<p class="note">{note} Sampling is random, so single programs vary by chance.</p>',
-        *(_pair(*pair) for pair in pairs),
+        line if is_one else f"{name}: {line}"
+        for name, history in zip(contents.names, contents.histories, strict=True)
+        for line in getattr(history, attribute)
     ]
 
 
-def _pair(early: Point, late: Point) -> str:
-    ids = dict.fromkeys(str(point.row["id"]) for point in (early, late))
-    heading = f"<h3>{' and '.join(_text(each) for each in ids)}</h3>"
-    return f'{heading}\n<div class="pair">\n{_sample(early)}\n{_sample(late)}\n</div>'
+def _by_run(tables: Sequence[Mapping[str, str] | None], names: Sequence[str]) -> str:
+    """A column for each run; a row for each name in one of the tables."""
+    rows = dict.fromkeys(name for table in tables if table for name in table)
+    cells = ([name, *((table or {}).get(name) or "not recorded" for table in tables)] for name in rows)
+    return _table(cells, ("", *names) if len(names) > 1 else ())
 
 
-def _sample(point: Point) -> str:
-    row, stage = point.row, point.number("stage")
-    known = stage is not None and stage in range(len(STAGE_NAMES))
+def _differing(contents: Contents) -> list[str]:
+    if len(contents.names) == 1:
+        return []
+    rows = [
+        [setting, *("-" if value is None else value for value in values)]
+        for setting, values in contents.differing.items()
+    ]
+    table = _table(rows, ("setting", *contents.names)) if rows else "<p>All settings are equal.</p>"
+    return ["<h2>Settings that differ</h2>", table]
+
+
+def _results(contents: Contents) -> list[str]:
+    if not contents.results:
+        return ["<p>No phase has started.</p>"]
+    means = ("held-out reward, before", "after", "held-out pass rate, before", "after")
+    head = ["phase", "run", "updates", "selected", *means, "reason"]
+    rows = [_result_row(each) for each in contents.results]
+    if len(contents.names) == 1:
+        head, rows = [head[0], *head[2:]], [[row[0], *row[2:]] for row in rows]
+    return [_note(_RESULTS), _table(rows, head)]
+
+
+def _result_row(result: PhaseResult) -> list[object]:
+    made = f"{result.updates} of {result.planned}" if result.planned else str(result.updates)
+    selected = "none yet" if result.selected is None else f"update {result.selected}"
+    nothing = ("not evaluated", "not evaluated")
+    rewards = tuple(_interval(each, ".3f", 1) for each in result.reward) or nothing
+    rates = tuple(_interval(each, ".1f", 100) + (" %" if each else "") for each in result.pass_rate) or nothing
+    return [result.phase, result.run, made, selected, *rewards, *rates, result.why]
+
+
+def _interval(found: Interval | None, form: str, scale: float) -> str:
+    if found is None:
+        return "unknown"
+    value, low, high = (format(scale * number, form) for number in (found.value, found.low, found.high))
+    return value if math.isnan(found.low) or math.isnan(found.high) else f"{value} [{low}, {high}]"
+
+
+def _bench(contents: Contents) -> list[str]:
+    if not contents.bench:
+        return []
+    metrics = [metric for metric in BENCH_METRICS if any(metric in each.metrics for each in contents.bench)]
+    rows: list[list[object]] = []
+    for each in contents.bench:
+        found = (each.metrics.get(metric) for metric in metrics)
+        cells = [
+            "-" if value is None else _interval(value, ".3f", 1) if metric == "reward" else _interval(value, ".1f", 100)
+            for metric, value in zip(metrics, found, strict=True)
+        ]
+        count = "unknown" if each.problems is None else each.problems
+        rows.append([each.run, each.model, each.problem_set or "not recorded", count, *cells])
+    head = ["run", "model", "problems", "number"]
+    head += [BENCH_METRICS[metric] + ("" if metric == "reward" else ", %") for metric in metrics]
+    note = "From bench/bench.json of each run, with 95 % intervals. sce bench A B --compare prints paired differences."
+    return ["<h2>Results of sce bench</h2>", _note(note), _table(rows, head)]
+
+
+def _readiness(contents: Contents) -> list[str]:
+    found = [history.readiness.facts() if history.readiness else None for history in contents.histories]
+    return ["<h2>Readiness before RL</h2>", _by_run(found, contents.names)] if any(found) else []
+
+
+def _charts(contents: Contents) -> list[str]:
+    if not contents.drawings:
+        return []
+    figures = [
+        f"<figure><figcaption>{_text(each.title)}</figcaption>\n{draw(each)}</figure>" for each in contents.drawings
+    ]
+    return ["<h2>Learning curves</h2>", _note(_CURVES), '<div class="charts">', *figures, "</div>"]
+
+
+def _samples(contents: Contents) -> list[str]:
+    if not contents.programs:
+        return []
+    note = f"{_PROGRAMS.get(contents.kind, _NO_PAIRS)} Sampling is random, so single programs vary by chance."
+    problems = (_problem(each, len(contents.names) > 1) for each in contents.programs)
+    return ["<h2>Programs from early and late in training</h2>", _note(note), *problems]
+
+
+def _problem(programs: ProblemPrograms, names_runs: bool) -> str:
+    statement = f'<p class="statement">{_text(_shortened(programs.statement))}</p>\n' if programs.statement else ""
+    samples = "\n".join(_sample(run, point, names_runs) for run, point in programs.samples)
+    return f'<h3>{_text(programs.problem)}</h3>\n{statement}<div class="pair">\n{samples}\n</div>'
+
+
+def _sample(run: str, point: Point, names_run: bool) -> str:
+    record = sample_record(run, point)
     caption = ", ".join(
         (
-            f"{point.phase} update {row['step']}",
-            STAGE_NAMES[int(stage or 0)] if known else "reward level unknown",
-            f"{_plain(row.get('passed')) or '?'}/{_plain(row.get('total')) or '?'} tests",
-            f"R {_number(point.number('reward'), '.3f')}",
+            *([run] if names_run else []),
+            f"{record['phase']} update {record['step']}",
+            record["level"] or "reward level unknown",
+            f"{_count(record['passed'])}/{_count(record['total'])} tests",
+            "R unknown" if record["reward"] is None else f"R {record['reward']:.3f}",
         )
     )
-    program = str(row["program"])
-    cut = f"\n... {len(program) - _LONGEST_PROGRAM} more characters" if len(program) > _LONGEST_PROGRAM else ""
     # HTML drops one newline at the start of <pre>, so one is added.
-    text = _text(program[:_LONGEST_PROGRAM] + cut)
-    return f"<figure><figcaption>{_text(caption)}</figcaption>\n<pre>\n{text}</pre></figure>"
+    program = f"<pre>\n{_text(_shortened(record['program']))}</pre>"
+    return f"<figure><figcaption>{_text(caption)}</figcaption>\n{program}</figure>"
+
+
+def _count(value: Any) -> str:
+    return "?" if value is None else f"{value:.0f}"
+
+
+def _shortened(text: str) -> str:
+    cut = f"\n... {len(text) - _LONGEST_PROGRAM} more characters" if len(text) > _LONGEST_PROGRAM else ""
+    return text[:_LONGEST_PROGRAM] + cut
+
+
+def _settings(contents: Contents) -> list[str]:
+    before = ["" if len(contents.names) == 1 else f"{name}: " for name in contents.names]
+    return [
+        _file(f"{start}{file}", text)
+        for start, history in zip(before, contents.histories, strict=True)
+        for file, text in (("config.toml", history.config), (ENVIRONMENT, history.environment))
+    ]
 
 
 def _file(name: str, text: str | None) -> str:
     if text is None:
-        return f"<p>{name} is missing.</p>"
-    return f"<details><summary>{name}</summary>\n<pre>\n{_text(text)}</pre></details>"
+        return f"<p>{_text(name)} is missing.</p>"
+    return f"<details><summary>{_text(name)}</summary>\n<pre>\n{_text(text)}</pre></details>"

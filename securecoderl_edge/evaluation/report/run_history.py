@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, EVALUATIONS, READINESS, Run, phase_of
 from securecoderl_edge.system.rows import read_objects
@@ -38,6 +39,9 @@ class Point:
         return as_number(self.row.get(name))
 
 
+Ends = dict[str, tuple[Point, Point]]  # the first and the last sample of a problem, by its id
+
+
 @dataclass(frozen=True)
 class PhaseCourse:
     """One phase, finished or not.
@@ -61,9 +65,9 @@ class RunHistory:
     """All that a report shows of one run.
 
     Attributes:
-        repeated: the first and the last sample of problems that were sampled both early and late, farthest first.
-        first, last: the earliest and the latest samples.
-        config, environment: the text of the two files; None if absent. facts: the environment decoded.
+        held_out, trained: the first and the last sample of each problem that evaluations, or updates, sampled.
+        last: the latest samples of updates.
+        config, environment: the text of the two files; None if absent. settings, facts: what they contain.
         missing: one sentence for each absent or damaged part.
         readiness: the report from before RL; None if none was made. warnings: those that training gave.
     """
@@ -71,11 +75,12 @@ class RunHistory:
     run: Run
     phases: list[PhaseCourse] = field(default_factory=list)
     updates: list[Point] = field(default_factory=list)
-    repeated: list[tuple[Point, Point]] = field(default_factory=list)
-    first: list[Point] = field(default_factory=list)
+    held_out: Ends = field(default_factory=dict)
+    trained: Ends = field(default_factory=dict)
     last: list[Point] = field(default_factory=list)
     config: str | None = None
     environment: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     readiness: Readiness | None = None
@@ -94,9 +99,10 @@ def as_number(value: object) -> float | None:
 
 
 def read_history(run: Run) -> RunHistory:
-    """Read a run folder, with at most `SAMPLES` of each kind of sample."""
+    """Read a run folder."""
     history = RunHistory(run)
     history.config = _read_text(run.path / "config.toml", history)
+    history.settings = _settings(run, history)
     history.environment = _read_text(run.path / ENVIRONMENT, history)
     if history.environment is not None:
         history.facts = _decode(history.environment, ENVIRONMENT, history)
@@ -116,7 +122,7 @@ def read_history(run: Run) -> RunHistory:
         history.missing.append("no phase has started")
     elif not history.updates:
         history.missing.append("metrics.jsonl has no updates yet")
-    _choose_samples(history, SAMPLES)
+    _read_samples(history)
     history.readiness = read_readiness(run)
     if history.readiness is None and (run.path / READINESS).exists():
         history.missing.append(f"{READINESS} is damaged")
@@ -144,28 +150,33 @@ def _phase(
     return PhaseCourse(name, start, updates, planned, outcome, points)
 
 
-def _choose_samples(history: RunHistory, most: int) -> None:
-    """Choose samples by the time they were sampled, never by their result."""
+def _read_samples(history: RunHistory) -> None:
+    """Remember the ends of each problem's course. A result never decides which."""
     starts = {phase.name: phase.start for phase in history.phases}
-    ends: dict[str, tuple[Point, Point]] = {}
-    first: list[Point] = []
-    last: list[Point] = []
     by_time = attrgetter("x")
     for row in _rows("samples.jsonl", history):
         if row["phase"] not in starts or not isinstance(row.get("id"), str) or not isinstance(row.get("program"), str):
             continue
         point = Point(starts[row["phase"]] + row["step"], row["phase"], row)
+        ends = history.held_out if row.get("held_out") is True else history.trained
         earliest, latest = ends.get(row["id"], (point, point))
+        # Of samples at the same time, as at the end of a phase and the start of the next, the later one is the latest.
         ends[row["id"]] = (min(earliest, point, key=by_time), max(point, latest, key=by_time))
-        first = sorted([*first, point], key=by_time)[:most]
-        last = sorted([*last, point], key=by_time)[-most:]
-    if not first:
+        if ends is history.trained:
+            history.last = sorted([*history.last, point], key=by_time)[-SAMPLES:]
+    if not history.held_out and not history.trained:
         history.missing.append("samples.jsonl has no programs yet; SFT does not sample")
-        return
-    history.first, history.last = first, last
-    half = (last[-1].x - first[0].x) / 2
-    far = [(earliest, latest) for earliest, latest in ends.values() if latest.x - earliest.x > half]
-    history.repeated = sorted(far, key=lambda pair: pair[0].x - pair[1].x)[:most]
+
+
+def _settings(run: Run, history: RunHistory) -> Mapping[str, Any]:
+    """What config.toml contains; nothing if it is damaged."""
+    if history.config is None:
+        return {}
+    try:
+        return read_toml(run.path / "config.toml")
+    except SceError:
+        history.missing.append("config.toml is damaged")
+        return {}
 
 
 def _rows(name: str, history: RunHistory) -> Iterator[dict[str, Any]]:

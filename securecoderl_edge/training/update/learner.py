@@ -27,6 +27,7 @@ from securecoderl_edge.text import replace_surrogates
 from securecoderl_edge.training.memory import MemoryPlan
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.update.meter import Meter
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
@@ -64,6 +65,7 @@ class Learner:
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
         measures_kl: whether RL updates compute the KL to the SFT policy.
+        meter: is told what is being done; changes nothing.
     """
 
     model: Any
@@ -81,6 +83,7 @@ class Learner:
     skipped_steps: int = 0
     extract: str = "auto"
     measures_kl: bool = True
+    meter: Meter = field(default_factory=Meter)
     losses: list[Tensor] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:

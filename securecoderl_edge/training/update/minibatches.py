@@ -67,6 +67,8 @@ def optimize(
     """
     ppo, only_value = update.settings.ppo, update.step <= update.settings.ppo.value_warmup_steps
     sums, first_ratio_error, grad_norm, steps = dict.fromkeys(_MEANS, 0.0), 0.0, 0.0, 0
+    tokens = sum(trajectory.batch.lengths[row] for each in minibatches for rows in each.pieces for row in rows)
+    learner.meter.begin("learning", ppo.epochs * tokens)
     for step in range(ppo.epochs * len(minibatches)):
         epoch, number = divmod(step, len(minibatches))
         if epoch and not number:
@@ -79,6 +81,7 @@ def optimize(
                 loss, means = _loss(learner, piece, first_pass, ppo, only_value)
                 first_pass, weight = None, sum(piece.batch.lengths) / minibatch.tokens
                 learner.backward(trajectory.share * (weight * loss))
+                learner.meter.advance(sum(piece.batch.lengths))
                 # Those of a piece count by its tokens, but for the largest error.
                 of_pieces.append(torch.cat([weight * means[:-1], means[-1:]]))
             table = torch.stack(of_pieces).cpu().double()

@@ -110,6 +110,8 @@ def with_log_probs(
         NotFiniteError: NaN or Inf in a log-probability.
     """
     batch = trajectory.batch
+    tokens = sum(batch.lengths[row] for rows in pieces for row in rows)
+    learner.meter.begin("log-probabilities", tokens * (2 if learner.measures_kl else 1))
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
         reference = None
         if learner.measures_kl:
@@ -143,6 +145,7 @@ def _evaluate(
             part, hidden = completion_log_probs(learner.model, piece, temperature, learner.compute)
         kept = (part, hidden) if is_kept else None
         log_probs[rows, :width] = part.detach()
+        learner.meter.advance(sum(piece.lengths))
         if for_update and learner.value_head is not None:
             with torch.no_grad():
                 estimates[rows, :width] = values_of(learner.value_head, hidden, piece)

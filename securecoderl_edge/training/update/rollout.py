@@ -25,6 +25,7 @@ from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
+from securecoderl_edge.training.update.meter import PROGRAMS
 from securecoderl_edge.training.update.sequences import TokenIds
 
 if TYPE_CHECKING:
@@ -133,7 +134,11 @@ def collect(
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
-    scores = [replace(result_of(pending[done.prompt, done.token_ids]), sample=done.sample) for done in completions]
+    learner.meter.begin("scoring", len(completions), PROGRAMS)
+    scores = []
+    for done in completions:
+        scores.append(replace(result_of(pending[done.prompt, done.token_ids]), sample=done.sample))
+        learner.meter.advance()
     clock.append(time.monotonic())
     if learner.team.count > 1:
         records = [
@@ -161,6 +166,7 @@ def own_completions(
         truncate: see `Sampler`.
     """
     own, completions = learner.team.share(range(len(prompts))), list[TokenCompletion]()
+    learner.meter.begin("sampling", len(own) * samples * ppo.max_tokens)
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
         if learner.decoder is not None and own:
             learner.decoder.refresh()
@@ -174,8 +180,9 @@ def own_completions(
                 ]
             )
             sampler = Sampler(
-                ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True
-            )
+                ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True,
+                on_token=learner.meter.counting(ppo.max_tokens, learner.end_tokens),
+            )  # fmt: skip
             completions += _sampled(learner, prompts, part, samples, sampler, on_finished)
         if learner.decoder is not None:
             learner.decoder.release()  # the update needs the memory

@@ -142,11 +142,14 @@ def supervised_step(learner: Learner, batch: TokenBatch, micro_tokens: int) -> t
     The end of sequence counts; prompts and padding are masked. Returns the loss and the gradient's norm.
     """
     total = sum(batch.lengths)
+    pieces = list(micro_batches(batch, micro_tokens, learner.team))
+    learner.meter.begin("learning", sum(batch.lengths[row] for rows in pieces for row in rows))
     with memory_for("computing the SFT loss", "ppo.micro_batch_tokens", learner.memory):
-        for rows in micro_batches(batch, micro_tokens, learner.team):
+        for rows in pieces:
             piece = batch.rows(rows)
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
             learner.backward(-log_probs.sum() / total)
+            learner.meter.advance(sum(piece.lengths))
         return learner.step(_MAX_GRADIENT_NORM, {"tokens": batch.tokens, "mask": batch.mask})
 
 
