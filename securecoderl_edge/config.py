@@ -143,6 +143,13 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -
         if wrong:
             raise UsageError(f"{name}: {wrong[0]!r} is not one of {', '.join(field.metadata['choices'])}")
         return tuple(value)
+    several = [option for option in options if typing.get_origin(option) is tuple]
+    if several and isinstance(value, (list, tuple)):
+        members = typing.get_args(several[0])
+        if len(value) != len(members):
+            raise UsageError(f"{name} must be one number or {len(members)}, found {list(value)!r}")
+        return tuple(_checked(field, kind, each, where) for kind, each in zip(members, value, strict=True))
+    options = [option for option in options if option not in several]
     if float in options and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) not in options:

@@ -135,7 +135,7 @@ def flat(table: dict[str, typing.Any], prefix: str = "") -> dict[str, typing.Any
 def value_in_words(value: object) -> str:
     """A value of a setting as text."""
     if isinstance(value, list | tuple):
-        return ",".join(value)
+        return ",".join(map(str, value))
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -57,6 +57,7 @@ ROWS = {
         improved="a value head keeps the size of rewards",
     ),
     "ppo.drop_zero_variance_groups": Row(ours="a prompt has one completion"),
+    "ppo.mask_truncated": Row(ours="the paper does not name it"),
     "ppo.epochs": Row("4"),
     "ppo.minibatches": Row(ours="the paper has no minibatches"),
     "ppo.learning_rate": Row("1e-6"),

@@ -1,7 +1,8 @@
-"""A decoder over merged weights with a KV cache, which sampling uses instead of the model in training.
+"""A decoder over prepared weights with a KV cache, which sampling uses instead of the model in training.
 
-It holds plain tensors: LoRA is merged into the weights; the q, k, v and the gate, up projections are fused. This saves
-most of the Python and adapter overhead of a small model's decoding step.
+It holds plain tensors: LoRA is merged into the weights, or in 16 bits computed next to them (see `joined_linear`); the
+q, k, v and the gate, up projections are fused. This saves most of the Python and adapter overhead of a small model's
+decoding step.
 """
 
 from __future__ import annotations
@@ -17,21 +18,19 @@ from torch.nn import functional
 
 from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.fused import activated, rotated, torchs_attention
-from securecoderl_edge.models.int8 import Int8Linear, Int8Weight
+from securecoderl_edge.models.joined_linear import JoinedLinear
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
 
 # Positions whose angles are computed at a time.
 _ANGLES = 4096
 
-
-Weight = Tensor | Int8Weight
 # Keys and values of each layer, (rows, kv heads, entries, head size).
 KeyValueCache = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class _MergedLayer:
-    """Weights (out, in) of a layer.
+class _DecodingLayer:
+    """The linear layers and the norms of a layer.
 
     Attributes:
         qkv_norm, gate_up_norm: scales of the norms before ``qkv`` and ``gate_up``; None if they are in those weights.
@@ -41,14 +40,10 @@ class _MergedLayer:
 
     window: int | None
     rotated: bool
-    qkv: Weight
-    qkv_bias: Tensor | None
-    out: Weight
-    out_bias: Tensor | None
-    gate_up: Weight
-    gate_up_bias: Tensor | None
-    down: Weight
-    down_bias: Tensor | None
+    qkv: JoinedLinear
+    out: JoinedLinear
+    gate_up: JoinedLinear
+    down: JoinedLinear
     qkv_norm: Tensor | None
     gate_up_norm: Tensor | None
     query_key_norm: Tensor | None
@@ -58,24 +53,27 @@ class _MergedLayer:
     @property
     def nbytes(self) -> int:
         """Size of all weights."""
-        return sum(int(value.nbytes) for value in vars(self).values() if isinstance(value, (Tensor, Int8Weight)))
+        return sum(int(value.nbytes) for value in vars(self).values() if isinstance(value, (Tensor, JoinedLinear)))
 
 
 class Decoder:
-    """A decoder over merged weights; `refresh` takes them from the (possibly adapted) model.
+    """A decoder over prepared weights; `refresh` takes them from the (possibly adapted) model.
 
     Constant factors (the scales of the norms, of the attention scores, of the residual stream and of the logits) are
     multiplied into the weights. As in training the residual stream is float32; ``dtype`` is the compute dtype.
     """
 
-    def __init__(self, model: Any, dtype: torch.dtype, *, int8: bool = False) -> None:
+    def __init__(self, model: Any, dtype: torch.dtype, *, int8: bool = False, merge: bool | None = None) -> None:
         """A decoder of ``model`` without weights.
 
         Args:
             dtype: of the products.
             int8: keep the layers' weights in 8 bits, see `int8`.
+            merge: add the LoRA update to the weights, instead of computing it next to them. By default where the
+                weights have the digits for it, in float32; and in int8, for which nothing trains.
         """
         self._int8 = int8
+        self._merge = (int8 or dtype == torch.float32) if merge is None else merge
         self._causal = without_adapters(model)
         self._trunk, self._shape = self._causal.model, model_architecture(model)
         self.dtype = dtype
@@ -83,7 +81,7 @@ class Decoder:
         self.context = self._shape.context
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
-        self.layers: list[_MergedLayer] = []
+        self.layers: list[_DecodingLayer] = []
         # See `recorded_step`.
         self.records_steps = self.device.type == "cuda"
         self.last_graph: Any = None
@@ -92,7 +90,7 @@ class Decoder:
 
     @property
     def weight_bytes(self) -> int:
-        """Size of the merged weights, all of which each step reads."""
+        """Size of the weights, all of which each step reads."""
         return int(sum(layer.nbytes for layer in self.layers) + self._head.nbytes)
 
     @property
@@ -102,36 +100,33 @@ class Decoder:
 
     @torch.no_grad()
     def refresh(self, *, take: bool = False) -> None:
-        """Merge the current adapter into fresh copies of the weights.
+        """Make fresh copies of the weights, with the current adapter.
 
         Args:
-            take: remove each layer from the model once it is merged, so that only one copy of the weights remains. The
+            take: remove each layer from the model once it is copied, so that only one copy of the weights remains. The
                 model cannot be used afterwards.
         """
         self.release()
         trunk = self._trunk
         self._embedding = trunk.embed_tokens.weight
-        self._head = self._prepared(self._causal.lm_head.weight)
+        self._head = self._causal.lm_head.weight.to(self.dtype).contiguous()
         self._final_norm = self._scale(trunk.norm) * self._shape.logit_scale
         for number, layer in enumerate(trunk.layers):
-            self.layers.append(self._merged(number, layer))
+            self.layers.append(self._prepared_layer(number, layer))
             if take:
                 trunk.layers[number] = torch.nn.Identity()
 
     def release(self) -> None:
-        """Free the memory of the merged weights; `refresh` is needed before the next sampling."""
+        """Free the memory of the weights; `refresh` is needed before the next sampling."""
         self.layers = []
         self._angles: dict[int | None, tuple[Tensor, Tensor]] = {}
         self._embedding = self._head = self._final_norm = torch.empty(0)
-
-    def _prepared(self, weight: Tensor) -> Tensor:
-        return weight.to(self.dtype).contiguous()
 
     def _scale(self, norm: Any) -> Tensor:
         scale: Tensor = norm.weight.float() + self._shape.kind.norm_offset
         return scale
 
-    def _merged(self, number: int, layer: Any) -> _MergedLayer:
+    def _prepared_layer(self, number: int, layer: Any) -> _DecodingLayer:
         shape, attention = self._shape, layer.self_attn
         norms, normed_heads = shape.kind.norms, shape.kind.query_key_norm
         # The factor of the scores goes into the queries, or into their norm.
@@ -145,33 +140,29 @@ class Decoder:
                 scales = tuple(each.expand(count, 1, -1) for each, count in zip(scales, counts, strict=True))  # type: ignore[assignment]
             query_key_norm = torch.cat(scales)
         *inner, down = ((layer.get_submodule(name), 1.0) for name in shape.kind.mlp)
-        qkv, qkv_bias = self._joined(parts, layer, norms.before_attention)
-        gate_up, gate_up_bias = self._joined(inner, layer, norms.before_mlp)
         # A norm after a linear layer takes the factor of the residual stream.
         residual = shape.residual_scale
         after = [
             None if name is None else self._scale(getattr(layer, name)) * residual
             for name in (norms.after_attention, norms.after_mlp)
         ]
-        out, out_bias = self._joined([(attention.o_proj, 1.0 if norms.after_attention else residual)], layer)
-        down_weight, down_bias = self._joined([(down[0], 1.0 if norms.after_mlp else residual)], layer)
-        return _MergedLayer(
-            shape.windows[number], shape.rotated[number], qkv, qkv_bias, out, out_bias, gate_up, gate_up_bias,
-            down_weight, down_bias, self._separate(norms.before_attention, layer),
-            self._separate(norms.before_mlp, layer), query_key_norm, *after,
-        )  # fmt: skip
+        return _DecodingLayer(
+            shape.windows[number],
+            shape.rotated[number],
+            self._joined(parts, layer, norms.before_attention),
+            self._joined([(attention.o_proj, 1.0 if norms.after_attention else residual)], layer),
+            self._joined(inner, layer, norms.before_mlp),
+            self._joined([(down[0], 1.0 if norms.after_mlp else residual)], layer),
+            self._separate(norms.before_attention, layer),
+            self._separate(norms.before_mlp, layer),
+            query_key_norm,
+            *after,
+        )
 
-    def _joined(
-        self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None
-    ) -> tuple[Weight, Tensor | None]:
-        """Weight and bias of linear layers as one, each times its factor, after ``norm``."""
-        joined = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
-        if norm is not None and not self._int8:
-            joined *= self._scale(getattr(layer, norm))
-        weight = Int8Weight.of(joined) if self._int8 else self._prepared(joined)
-        if parts[0][0].bias is None:
-            return weight, None
-        return weight, self._prepared(torch.cat([linear.bias.float() * factor for linear, factor in parts]))
+    def _joined(self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None) -> JoinedLinear:
+        """Linear layers as one, each times its factor, after ``norm``."""
+        scale = self._scale(getattr(layer, norm)) if norm is not None and not self._int8 else None
+        return JoinedLinear.of(parts, scale, self.dtype, int8=self._int8, merge=self._merge)
 
     def _separate(self, norm: str | None, layer: Any) -> Tensor | None:
         # In a row that shares one int8 scale, large factors of some columns would cost the others their digits.
@@ -211,7 +202,7 @@ class Decoder:
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             (cosine, sine), seen = sights[layer.window]
             normed = self._normed(hidden, layer.qkv_norm) if norms.before_attention else hidden.to(self.dtype)
-            projected = _product(normed, layer.qkv, layer.qkv_bias)
+            projected = layer.qkv.product(normed)
             if layer.query_key_norm is not None and shape.kind.query_key_norm == "projection":
                 projected = self._norm_projections(projected, layer.query_key_norm)
             every = projected.view(rows, width, heads, shape.head_size).transpose(1, 2)
@@ -224,11 +215,11 @@ class Decoder:
             values[:, :, at] = every[:, turned:]
             mixed = attended(query_key[:, : shape.heads], keys, values, seen, fused=self._fused)
             flat = mixed.transpose(1, 2).reshape(rows, width, -1)
-            hidden = self._added(hidden, _product(flat, layer.out, layer.out_bias), layer.attention_norm)
+            hidden = self._added(hidden, layer.out.product(flat), layer.attention_norm)
             normed = self._normed(hidden, layer.gate_up_norm) if norms.before_mlp else hidden.to(self.dtype)
-            gate, up = _product(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            gate, up = layer.gate_up.product(normed).chunk(2, -1)
             inner = activated(gate, activation).mul_(up)
-            hidden = self._added(hidden, _product(inner, layer.down, layer.down_bias), layer.mlp_norm)
+            hidden = self._added(hidden, layer.down.product(inner), layer.mlp_norm)
         last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, shape.norm_epsilon)
         logits: Tensor = functional.linear(last.to(self.dtype), self._head)
         return logits
@@ -265,12 +256,6 @@ class Decoder:
         return hidden + (output if norm is None else self._rms(output.float()) * norm)
 
 
-def _product(inputs: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
-    if isinstance(weight, Int8Weight):
-        return weight.product(inputs, bias)
-    return functional.linear(inputs, weight, bias)
-
-
 def _within(bias: Tensor, window: int | None, start: int | Tensor, end: int) -> Tensor:
     """``bias`` without the entries that are a ``window`` or more before a token; the first token is at ``start``.
 
@@ -282,23 +267,6 @@ def _within(bias: Tensor, window: int | None, start: int | Tensor, end: int) -> 
     own = (start + torch.arange(width, device=bias.device))[:, None]
     behind = own - torch.arange(length, device=bias.device)
     return bias.masked_fill(behind >= window, float("-inf"))
-
-
-def merged_weight(linear: Any) -> Tensor:
-    """(out, in) float32 weight of a linear layer with its active LoRA update, if any, added."""
-    base = linear.base_layer if hasattr(linear, "base_layer") else linear
-    weight: Tensor
-    if isinstance(base, Int8Linear):
-        weight = base.expanded(torch.float32)
-    elif base.weight.dtype == torch.int8:  # LLM.int8
-        from peft.utils.integrations import dequantize_module_weight
-
-        weight = dequantize_module_weight(base).float()
-    else:
-        weight = base.weight.float()
-    if base is not linear:
-        weight = weight + linear.get_delta_weight(linear.active_adapters[0]).float()
-    return weight
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused: bool = False) -> Tensor:

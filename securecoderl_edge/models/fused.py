@@ -188,10 +188,16 @@ class _Project(torch.autograd.Function):
         outputs = []
         for projection in projections:
             bias = projection.linear.bias
-            output = functional.linear(flat, projection.weight(dtype), None if bias is None else bias.to(dtype))
-            if projection.scale is not None:
+            read_by, weight = flat, projection.weight(dtype)
+            if projection.scale is not None and dtype != torch.float32:
+                # One product rounds once, see `joined_linear`; a sum of two would lose small updates.
                 part, upper = next(parts)
-                output.addmm_(part, upper.to(dtype).T, alpha=projection.scale)
+                read_by = torch.cat([flat, part], 1)
+                weight = torch.cat([weight, (upper * projection.scale).to(dtype)], 1)
+            output = functional.linear(read_by, weight, None if bias is None else bias.to(dtype))
+            if projection.scale is not None and dtype == torch.float32:
+                part, upper = next(parts)
+                output.addmm_(part, upper.T, alpha=projection.scale)
             outputs.append(output.view(*inputs.shape[:-1], -1))
         if lower or gate is not None:
             ctx.save_for_backward(flat if gate is None else inputs, gate, reduced, *factors)

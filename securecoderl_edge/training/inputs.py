@@ -47,6 +47,8 @@ class Inputs:
             "products": str(compute.products),
             "rollout": str(compute.rollout_dtype),
         }
+        if {formats["products"], formats["rollout"]} != {"torch.float32"}:
+            formats["adapter"] = "apart"  # see `joined_linear`; earlier versions computed it otherwise in 16 bits
         if before := read_tokenizer(self.base).before:
             formats["start"] = str(before)  # earlier versions trained some models without their start token
         return {**self.hashes, **formats}

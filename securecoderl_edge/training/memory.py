@@ -1,8 +1,8 @@
 """Estimate of the memory of a phase, by part, from sizes alone: before anything is loaded, and without torch.
 
-One peak is at the end of sampling (merged weights, KV cache), the other in the backward pass (activations, logits). The
-larger one counts, since the merged weights are dropped before the update. `benchmarks/gpu_fit.py` compares the estimate
-with measured peaks.
+One peak is at the end of sampling (the sampler's weights, KV cache), the other in the backward pass (activations,
+logits). The larger one counts, since those weights are dropped before the update. `benchmarks/gpu_fit.py` compares the
+estimate with measured peaks.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def plan_memory(
     batches = [(settings.selection.problems, settings.selection.samples)]
     if not is_sft:
         batches.append((ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt))
-    sampled = [_sampling(shape, formats, ppo, longest_prompt, *batch) for batch in batches if batch[0]]
+    # Next to the weights of up to three layers that are computed as one, see `models.joined_linear`.
+    apart = shape.layers * sum(settings.lora.rank * (3 * rows + columns) for rows, columns in adapted)
+    sampled = [_sampling(shape, formats, ppo, longest_prompt, apart, *batch) for batch in batches if batch[0]]
     sampling = max(sampled, key=lambda parts: sum(parts.values()), default={})
     if is_sft:
         batch = settings.sft.max_tokens, settings.sft.batch_size, 1
@@ -193,7 +195,13 @@ def _optimizer(shape: Architecture, settings: TrainSettings, adapted: list[tuple
 
 
 def _sampling(
-    shape: Architecture, formats: Formats, ppo: PpoSettings, longest_prompt: int, problems: int, samples: int
+    shape: Architecture,
+    formats: Formats,
+    ppo: PpoSettings,
+    longest_prompt: int,
+    apart: int,
+    problems: int,
+    samples: int,
 ) -> dict[str, int]:
     linears = shape.layers * sum(rows * columns for rows, columns in shape.linears().values())
     output = shape.vocabulary * shape.hidden
@@ -211,7 +219,7 @@ def _sampling(
     # One layer is copied when the cache grows.
     growing = rows * length * token // shape.layers
     parts = {
-        "merged weights": linears * formats.rollout
+        "sampler's weights": (linears + (apart if formats.rollout < 4 else 0)) * formats.rollout
         + (output * formats.rollout if formats.rollout != formats.other else 0),
         "KV cache": rows * length * token,
         "one step": max(prompt_pass, drawing + growing, merging - rows * length * token),

@@ -18,7 +18,7 @@ from securecoderl_edge.runs import READINESS, Run
 from securecoderl_edge.scoring.intervals import Interval, pass_at_k, share_interval
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.system.files import read_json
-from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import OF_GROUPS, RL_PHASES, PpoSettings, TrainSettings
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.problem import Problem
@@ -209,7 +209,7 @@ def measure_readiness(
     passes = [score.passes_all_tests for score in rollout.scores]
     levels = Counter(score.stage for score in rollout.scores)
     zero_variance = None
-    if ppo.advantage == "rloo":
+    if ppo.advantage in OF_GROUPS:
         groups = [rewards[first : first + completions] for first in starts]
         zero_variance = zero_variance_rate(groups, ppo.samples_per_prompt)
     return Readiness(

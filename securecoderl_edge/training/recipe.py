@@ -12,7 +12,7 @@ from typing import Any
 
 from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
+from securecoderl_edge.training.settings import OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
 
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate")
@@ -74,9 +74,11 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
 def check_ppo(settings: TrainSettings) -> None:
     """Check the settings of the RL phases together; `UsageError` if they contradict each other."""
     ppo = settings.ppo
-    of_groups = ppo.advantage == "rloo"
+    of_groups = ppo.advantage in OF_GROUPS
     if of_groups and ppo.samples_per_prompt < 2:
-        raise UsageError("ppo.advantage = rloo needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae")
+        raise UsageError(
+            f"ppo.advantage = {ppo.advantage} needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae"
+        )
     if not of_groups and ppo.drop_zero_variance_groups:
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"

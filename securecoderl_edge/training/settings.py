@@ -22,6 +22,9 @@ SELF_TRAINING = ("rft", "ssd")
 WITHOUT_REWARD = ("sft", "ssd")
 PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 CURRICULUM = ("sft", "binary", "partial")
+# Advantages that compare the completions of one prompt; two of them have their own loss, see `update.ppo`.
+GRPO = ("grpo", "dr-grpo")
+OF_GROUPS = ("rloo", *GRPO)
 # Distinct correct programs of a problem that an update of rft trains on, so that easy problems do not outweigh others.
 MOST_PER_PROBLEM = 4
 # May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
@@ -136,16 +139,26 @@ class PpoSettings:
     """Proximal policy optimization, in the RL phases."""
 
     batch_size: int = setting(64, "Completions per update.", minimum=1)
-    samples_per_prompt: int = setting(8, "Completions per prompt; `rloo` needs at least 2.", minimum=1)
+    samples_per_prompt: int = setting(
+        8, "Completions per prompt; `rloo`, `grpo` and `dr-grpo` need at least 2.", minimum=1
+    )
     advantage: str = setting(
         "rloo",
         "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head; batch: mean of the "
-        "batch, whatever the prompts, divided by its standard deviation.",
-        choices=("gae", "rloo", "batch"),
+        "batch, whatever the prompts, divided by its standard deviation. grpo (arXiv:2402.03300): mean of the prompt's "
+        "completions, divided by their standard deviation; each completion counts the same, whatever its length. "
+        "dr-grpo (arXiv:2503.20783): that mean alone; each token counts the same. Both have the KL in the loss.",
+        choices=("gae", *OF_GROUPS, "batch"),
     )
     drop_zero_variance_groups: bool = setting(
         False,
-        "With `rloo`: skip prompts whose completions all got the same reward; only the KL penalty would act on them.",
+        "With `rloo`, `grpo` and `dr-grpo`: skip prompts whose completions all got the same reward; only the KL "
+        "penalty would act on them.",
+    )
+    mask_truncated: bool = setting(
+        False,
+        "Completions that ppo.max_tokens cut off leave no gradient (overlong filtering of DAPO, arXiv:2503.14476); "
+        "their rewards stay in the baseline.",
     )
     epochs: int = setting(
         2,
@@ -165,11 +178,16 @@ class PpoSettings:
     value_warmup_steps: int = setting(
         0, "With `gae`: updates at the start of a phase that train the value head alone.", minimum=0
     )
-    clip_range: float = setting(0.2, "PPO clips the probability ratio of each token to 1 +- this.", minimum=0)
+    clip_range: float | tuple[float, float] = setting(
+        0.2,
+        "PPO clips the probability ratio of each token to 1 +- this; two numbers, such as [0.2, 0.28]: to 1 - the "
+        "first and 1 + the second (clip-higher of DAPO).",
+        minimum=0,
+    )
     kl_coefficient: float = setting(
         0.02,
-        "KL penalty coefficient, applied to the reward. The reference is the SFT policy, or the teacher of the last "
-        "`ssd`. 0: KL is not computed.",
+        "KL penalty coefficient, applied to the reward; of `grpo` and `dr-grpo` to the loss. The reference is the SFT "
+        "policy, or the teacher of the last `ssd`. 0: KL is not computed.",
         minimum=0,
     )
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)

@@ -162,7 +162,7 @@ def test_an_8_bit_optimizer_keeps_bytes_and_learns(tiny_model: Path) -> None:
 def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) -> None:
     """On a CPU only to see that its layers pass through ours; `compute_on_cpu` refuses them."""
     pytest.importorskip("bitsandbytes")
-    from securecoderl_edge.models.decoder import merged_weight
+    from securecoderl_edge.models.joined_linear import merged_weight
     from securecoderl_edge.models.sampling import Sampler, sample
     from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 

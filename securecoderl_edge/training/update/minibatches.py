@@ -7,19 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from securecoderl_edge.training.settings import PpoSettings
+from securecoderl_edge.training.settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.learner import Learner, Update, memory_for, seed_of, shuffled
-from securecoderl_edge.training.update.ppo import policy_loss, value_loss
+from securecoderl_edge.training.update.ppo import kl_loss, policy_loss, value_loss
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, micro_batches
 from securecoderl_edge.training.update.trajectory import Trajectory
 
 # Log-probabilities (B, T) of a piece, and the hidden states (N, H) before its tokens.
 ForwardPass = tuple[Tensor, Tensor]
 
-# Means over the tokens of a minibatch, summed over its pieces, in this order.
+# Means by the weights of a minibatch's tokens, summed over its pieces, in this order.
 _MEANS = (
     "loss/policy",
     "loss/value",
+    "loss/kl",
     "policy/clipfrac",
     "policy/approxkl",
     "val/clipfrac",
@@ -30,24 +31,44 @@ _MEANS = (
 
 @dataclass(frozen=True)
 class Minibatch:
-    """The ``tokens`` of some groups of a batch, and the ``pieces`` of this process: indices of rows of the batch."""
+    """Some groups of a batch, of which each has a completion that is not masked.
+
+    Attributes:
+        pieces: indices of rows of the batch, those of this process; masked ones are in none.
+        size: the sum of their weights, over all processes.
+        scale: of the mean loss, see `_scale`.
+    """
 
     pieces: list[list[int]]
-    tokens: int
+    size: float
+    scale: float
 
 
-def split(learner: Learner, batch: TokenBatch, ppo: PpoSettings, *seed: object) -> list[Minibatch]:
+def split(learner: Learner, trajectory: Trajectory, ppo: PpoSettings, *seed: object) -> list[Minibatch]:
     """The minibatches of an epoch: whole groups in random order, fewer if there are fewer groups."""
     size = ppo.samples_per_prompt
-    groups = shuffled(len(batch.sequences) // size, seed_of(*seed))
+    groups = shuffled(len(trajectory.sizes) // size, seed_of(*seed))
     count = min(ppo.minibatches, len(groups))
     minibatches = []
     for number in range(count):
-        rows = [group * size + row for group in sorted(groups[number::count]) for row in range(size)]
-        part = batch.rows(rows)
-        pieces = micro_batches(part, ppo.micro_batch_tokens, learner.team)
-        minibatches.append(Minibatch([[rows[index] for index in piece] for piece in pieces], sum(part.lengths)))
+        every = [group * size + row for group in sorted(groups[number::count]) for row in range(size)]
+        rows = [row for row in every if trajectory.sizes[row]]
+        pieces = micro_batches(trajectory.batch.rows(rows), ppo.micro_batch_tokens, learner.team)
+        weight = sum(trajectory.sizes[row] for row in rows)
+        scale = _scale(weight, len(every), trajectory.share, ppo)
+        minibatches.append(Minibatch([[rows[index] for index in piece] for piece in pieces], weight, scale))
     return minibatches
+
+
+def _scale(size: float, rows: int, share: float, ppo: PpoSettings) -> float:
+    """What the mean by weights is multiplied with.
+
+    With ``share`` the completions that were dropped count, too. GRPO divides by all ``rows``, masked ones included,
+    Dr. GRPO by the tokens that they could have had (arXiv:2503.20783, listing 1).
+    """
+    if ppo.advantage not in GRPO:
+        return share
+    return share * size / (rows * (ppo.max_tokens if ppo.advantage == "dr-grpo" else 1))
 
 
 def optimize(
@@ -59,8 +80,8 @@ def optimize(
 ) -> dict[str, float]:
     """Step 6: epochs of optimizer steps, one for each minibatch; returns their mean metrics.
 
-    A step is that of a batch of its own: the mean over the tokens of its minibatch, times the share of the completions
-    that were not dropped. A minibatch whose KL exceeds ``target_kl`` is not stepped on, and ends the update.
+    A step is that of a batch of its own: the mean over the tokens of its minibatch, times its scale. A minibatch whose
+    KL exceeds ``target_kl`` is not stepped on, and ends the update.
 
     Args:
         minibatches: of the first epoch. first_pass: the forward pass of the last piece of the first one.
@@ -72,17 +93,17 @@ def optimize(
     for step in range(ppo.epochs * len(minibatches)):
         epoch, number = divmod(step, len(minibatches))
         if epoch and not number:
-            minibatches = split(learner, trajectory.batch, ppo, *update.seed("minibatches"), epoch)
+            minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), epoch)
         minibatch = minibatches[number]
         of_pieces = [torch.zeros(len(_MEANS) + 1, device=trajectory.log_probs.device)]
         with memory_for("computing the update", "ppo.micro_batch_tokens", learner.memory):
             for rows in reversed(minibatch.pieces):
                 piece = trajectory.rows(rows)
                 loss, means = _loss(learner, piece, first_pass, ppo, only_value)
-                first_pass, weight = None, sum(piece.batch.lengths) / minibatch.tokens
-                learner.backward(trajectory.share * (weight * loss))
+                first_pass, weight = None, sum(piece.sizes) / minibatch.size
+                learner.backward(minibatch.scale * (weight * loss))
                 learner.meter.advance(sum(piece.batch.lengths))
-                # Those of a piece count by its tokens, but for the largest error.
+                # Those of a piece count by its weights, but for the largest error.
                 of_pieces.append(torch.cat([weight * means[:-1], means[-1:]]))
             table = torch.stack(of_pieces).cpu().double()
             totals, worst = table[:, :-1].sum(0), float(table[:, -1].max())
@@ -99,6 +120,8 @@ def optimize(
         steps += 1
     average = {name: value / steps for name, value in sums.items()}
     ratio_square = average.pop("val/ratio_square")
+    if not has_kl_loss(ppo):
+        del average["loss/kl"]
     return {
         **average,
         "val/ratio_var": max(0.0, ratio_square - average["val/ratio"] ** 2),
@@ -109,6 +132,11 @@ def optimize(
     }
 
 
+def has_kl_loss(ppo: PpoSettings) -> bool:
+    """Whether the KL penalty is in the loss instead of in the reward."""
+    return ppo.advantage in GRPO and ppo.kl_coefficient > 0
+
+
 def values_of(head: nn.Module, hidden: Tensor, piece: TokenBatch) -> Tensor:
     """(B, T) value estimates at the tokens of a piece, 0 on padding, from the hidden states (N, H) before them."""
     return piece.spread(head(hidden.detach().float())[:, 0])
@@ -117,23 +145,26 @@ def values_of(head: nn.Module, hidden: Tensor, piece: TokenBatch) -> Tensor:
 def _loss(
     learner: Learner, piece: Trajectory, forward_pass: ForwardPass | None, ppo: PpoSettings, only_value: bool
 ) -> tuple[Tensor, Tensor]:
-    """The mean loss over the tokens of a piece; `_MEANS` and the largest distance of a ratio from 1, on the device.
+    """The mean loss by the weights of a piece; `_MEANS` and the largest distance of a ratio from 1, on the device.
 
     Args:
         forward_pass: of the piece, if already computed. only_value: the policy stays as it is.
     """
     if forward_pass is None:
         forward_pass = completion_log_probs(learner.model, piece.batch, ppo.temperature, learner.compute)
-    (log_probs, hidden), mask = forward_pass, piece.batch.mask
-    policy = policy_loss(log_probs, piece.log_probs, piece.advantages, mask, ppo.clip_range)
+    (log_probs, hidden), weights = forward_pass, piece.weights
+    policy = policy_loss(log_probs, piece.log_probs, piece.advantages, weights, ppo.clip_range)
     loss = 0 * policy.loss if only_value else policy.loss
-    value = clipped = torch.zeros_like(policy.clip_fraction)
+    kl = value = clipped = torch.zeros_like(policy.clip_fraction)
+    if has_kl_loss(ppo):
+        kl = kl_loss(log_probs, piece.reference, weights)
+        loss = loss + ppo.kl_coefficient * kl
     if learner.value_head is not None:
         values = values_of(learner.value_head, hidden, piece.batch)
-        value, clipped = value_loss(values, piece.values, piece.returns, mask, ppo.clip_range)
+        value, clipped = value_loss(values, piece.values, piece.returns, weights, ppo.clip_range)
         loss = loss + value  # of other parameters: the head reads detached states
     means = (
-        policy.loss, value, policy.clip_fraction, policy.approximate_kl, clipped, policy.ratio_mean,
+        policy.loss, value, kl, policy.clip_fraction, policy.approximate_kl, clipped, policy.ratio_mean,
         policy.ratio_square, policy.ratio_max_error,
     )  # fmt: skip
     return loss, torch.stack([mean.detach() for mean in means])

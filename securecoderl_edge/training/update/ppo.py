@@ -2,8 +2,9 @@
 
 One update reads: 1 sample, 2 score (`ppo_update.py`), 3 KL-shape, 4 advantages, 5 whiten (`estimate_advantages`), 6
 clipped loss (`minibatches.py`). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on
-tokens (the end-of-sequence token included) and 0.0 on padding, so padding cannot change any result. Symbols follow
-Schulman et al. 2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
+tokens (the end-of-sequence token included) and 0.0 on padding, so padding cannot change any result. ``weights`` (B, T)
+are what a token counts in the mean of the loss, see `trajectory.Trajectory`; 0.0 on padding. Symbols follow Schulman
+et al. 2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from securecoderl_edge.training.settings import PpoSettings
+from securecoderl_edge.training.settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.trajectory import Trajectory
 
 # Nothing is discounted: a completion ends within one update, and its reward is that of its end.
@@ -34,6 +35,9 @@ def estimate_advantages(trajectory: Trajectory, ppo: PpoSettings, running: dict[
     """
     mask, rewards, values = trajectory.batch.mask, trajectory.rewards, trajectory.values
     log_probs, reference = trajectory.log_probs, trajectory.reference
+    if ppo.advantage in GRPO:  # their KL is in the loss, and the papers do not scale over the batch
+        divided = ppo.advantage == "grpo"
+        return replace(trajectory, advantages=group_advantages(rewards, mask, ppo.samples_per_prompt, divided=divided))
     # 3 KL-shape
     shaped = kl_shaped_rewards(rewards, log_probs, reference, mask, ppo.kl_coefficient)
     # 4 advantages, 5 whiten
@@ -55,7 +59,7 @@ def count_zero_advantages(ppo: PpoSettings, running: dict[str, float]) -> None:
 
 def _scaled(advantages: Tensor, trajectory: Trajectory, ppo: PpoSettings, running: dict[str, float]) -> Tensor:
     """The advantages divided by their root mean square in the whole batch, or by the running one of small batches."""
-    mask, share = trajectory.batch.mask, trajectory.share
+    mask, share = trajectory.weights, trajectory.share
     if ppo.batch_size >= _MIN_SEQUENCES_TO_WHITEN:
         # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
         return whiten(advantages, mask, center=ppo.advantage == "gae") / float(share**0.5)
@@ -135,11 +139,38 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
     Raises:
         ValueError: fewer than two samples per prompt, or B is not a multiple of ``group_size``.
     """
-    if group_size < 2 or len(rewards) % group_size:
-        raise ValueError(f"cannot split {len(rewards)} rows into groups of {group_size} (at least 2)")
-    totals = (rewards * mask).sum(1).view(-1, group_size)
+    totals = _in_groups((rewards * mask).sum(1), group_size)
     others = (totals.sum(1, keepdim=True) - totals) / (group_size - 1)
     return (totals - others).view(-1, 1) * mask
+
+
+def group_advantages(scores: Tensor, mask: Tensor, group_size: int, *, divided: bool) -> Tensor:
+    """Each score minus the mean of its group, ``divided`` by the group's standard deviation or not.
+
+    Divided, it is the advantage of GRPO (DeepSeekMath, arXiv:2402.03300, section 4.1.2); else that of Dr. GRPO
+    (arXiv:2503.20783, eq. 2), which is (n - 1) / n times that of `leave_one_out_advantages`. The papers do not say
+    which standard deviation; as in TRL and verl it is that of a sample, with n - 1. Equal scores give zeros.
+
+    Args:
+        scores: (B,) reward of each whole completion; rows are ordered by prompt.
+
+    Returns:
+        (B, T): the sequence's advantage at each of its tokens, zero outside the mask.
+
+    Raises:
+        ValueError: as `leave_one_out_advantages`.
+    """
+    groups = _in_groups(scores, group_size)
+    centered = groups - groups.mean(1, keepdim=True)
+    equal = (groups == groups[:, :1]).all(1, keepdim=True)  # these differ from their mean by rounding
+    spread = groups.std(1, keepdim=True) if divided else torch.ones_like(centered)
+    return torch.where(equal, 0.0, centered / spread).view(-1, 1) * mask
+
+
+def _in_groups(values: Tensor, size: int) -> Tensor:
+    if size < 2 or len(values) % size:
+        raise ValueError(f"cannot split {len(values)} rows into groups of {size} (at least 2)")
+    return values.view(-1, size)
 
 
 def batch_advantages(scores: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:
@@ -207,38 +238,66 @@ class PolicyLoss:
     ratio_max_error: Tensor
 
 
-def policy_loss(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip_range: float) -> PolicyLoss:
-    """PPO's clipped objective (eq. 7), each *token* with its own ratio, averaged over the tokens of the batch.
+def clip_bounds(clip_range: float | tuple[float, float]) -> tuple[float, float]:
+    """How far below and above 1 a ratio may be: equally far, or not (clip-higher of DAPO, arXiv:2503.14476)."""
+    return clip_range if isinstance(clip_range, tuple) else (clip_range, clip_range)
+
+
+def policy_loss(
+    log_probs: Tensor, old: Tensor, advantages: Tensor, weights: Tensor, clip_range: float | tuple[float, float]
+) -> PolicyLoss:
+    """PPO's clipped objective (eq. 7), each *token* with its own ratio, in the mean by ``weights``.
 
     Args:
         log_probs: (B, T) of the policy being updated.
         old: (B, T) of the policy that sampled, from the same forward pass, not from the sampler.
         advantages: (B, T), treated as constants.
     """
-    log_ratio = (log_probs - old) * mask
+    low, high = clip_bounds(clip_range)
+    counted = weights > 0
+    log_ratio = (log_probs - old) * counted
     ratio = log_ratio.exp()
     unclipped = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - clip_range, 1 + clip_range)
+    clipped = -advantages * ratio.clamp(1 - low, 1 + high)
     with torch.no_grad():
-        clip_fraction = masked_mean(((ratio - 1).abs() > clip_range).float(), mask)
-        approximate_kl = masked_mean(ratio - 1 - log_ratio, mask)
-        ratio_mean, ratio_square = masked_mean(ratio, mask), masked_mean(ratio**2, mask)
-        ratio_max_error = ((ratio - 1).abs() * mask).max()
-    loss = masked_mean(torch.maximum(unclipped, clipped), mask)
+        shift = ratio - 1
+        clip_fraction = masked_mean(((shift > high) | (-shift > low)).float(), weights)
+        approximate_kl = masked_mean(shift - log_ratio, weights)
+        ratio_mean, ratio_square = masked_mean(ratio, weights), masked_mean(ratio**2, weights)
+        ratio_max_error = (shift.abs() * counted).max()
+    loss = masked_mean(torch.maximum(unclipped, clipped), weights)
     return PolicyLoss(loss, clip_fraction, approximate_kl, ratio_mean, ratio_square, ratio_max_error)
 
 
-def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_range: float) -> tuple[Tensor, Tensor]:
+def kl_loss(log_probs: Tensor, reference: Tensor, weights: Tensor) -> Tensor:
+    """GRPO's KL penalty: the mean of pi_ref / pi - log(pi_ref / pi) - 1 (DeepSeekMath, eq. 4), to be minimized.
+
+    On samples of pi the estimate is that of KL(pi || pi_ref), without bias and never negative. Its gradient is not: it
+    is that of KL(pi_ref || pi) on average.
+
+    Args:
+        log_probs: (B, T) of the policy being updated. reference: (B, T) of the frozen reference policy.
+    """
+    log_ratio = (reference - log_probs) * (weights > 0)
+    return masked_mean(log_ratio.exp() - 1 - log_ratio, weights)
+
+
+def value_loss(
+    values: Tensor, old: Tensor, returns: Tensor, weights: Tensor, clip_range: float | tuple[float, float]
+) -> tuple[Tensor, Tensor]:
     """Half the squared error to the returns, the worse of the clipped and the unclipped estimate at each token.
+
+    Of two numbers in ``clip_range`` it uses the first in both directions.
 
     Returns:
         the loss to minimize, and the fraction of tokens at which the clipped estimate was the worse one.
     """
-    clipped = old + (values - old).clamp(-clip_range, clip_range)
+    near, _ = clip_bounds(clip_range)
+    clipped = old + (values - old).clamp(-near, near)
     plain_error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
     with torch.no_grad():
-        clip_fraction = masked_mean((clipped_error > plain_error).float(), mask)
-    return 0.5 * masked_mean(torch.maximum(plain_error, clipped_error), mask), clip_fraction
+        clip_fraction = masked_mean((clipped_error > plain_error).float(), weights)
+    return 0.5 * masked_mean(torch.maximum(plain_error, clipped_error), weights), clip_fraction
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
+from securecoderl_edge.training.settings import OF_GROUPS, PpoSettings
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update, memory_for, precision_metrics
-from securecoderl_edge.training.update.minibatches import ForwardPass, optimize, split, values_of
+from securecoderl_edge.training.update.minibatches import ForwardPass, has_kl_loss, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import (
     count_zero_advantages,
     estimate_advantages,
@@ -21,7 +22,7 @@ from securecoderl_edge.training.update.ppo import (
 )
 from securecoderl_edge.training.update.rollout import Rollout, collect, partial_weight
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
-from securecoderl_edge.training.update.trajectory import Trajectory, trajectory_of
+from securecoderl_edge.training.update.trajectory import Trajectory, is_masked, trajectory_of
 
 
 def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollout]:
@@ -40,11 +41,12 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         raise NotFiniteError("a reward", {"rewards": rewards})
     varied = rows_of_varied_groups(rewards, size)
     rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
+    rows = [row for row in rows if not all(is_masked(done, ppo) for done in rollout.group_of(row, size))]
     collected = time.monotonic()
     facts: dict[str, float] = {}
     if rows:
-        trajectory = trajectory_of(rollout, rows, rewards, learner.tokenizer.pad_token_id, learner.compute.device)
-        minibatches = split(learner, trajectory.batch, ppo, *update.seed("minibatches"), 0)
+        trajectory = trajectory_of(rollout, rows, rewards, ppo, learner.tokenizer.pad_token_id, learner.compute.device)
+        minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), 0)
         # The last piece is the first that trains.
         pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
         trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
@@ -55,11 +57,11 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         trajectory = estimate_advantages(trajectory, ppo, learner.running)
         # 6 clipped loss and optimizer steps
         facts = optimize(learner, update, trajectory, minibatches, first_pass)
-        facts = {**trajectory_metrics(learner, trajectory, ppo.kl_coefficient), **facts}
+        facts = {**trajectory_metrics(learner, trajectory, ppo), **facts}
     else:
         count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
-    if ppo.advantage == "rloo":
+    if ppo.advantage in OF_GROUPS:
         facts["zero_variance_rate"] = 1 - len(varied) / len(rewards)
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
@@ -152,12 +154,16 @@ def _evaluate(
     return log_probs, estimates, kept
 
 
-def trajectory_metrics(learner: Learner, trajectory: Trajectory, kl_coefficient: float) -> dict[str, float]:
-    """KL and entropy of the sampling policy, how far its sampler is from it, and how good its values were."""
-    mask, log_probs = trajectory.batch.mask, trajectory.log_probs
-    drift = (trajectory.sampled - log_probs).abs()
+def trajectory_metrics(learner: Learner, trajectory: Trajectory, ppo: PpoSettings) -> dict[str, float]:
+    """KL and entropy of the sampling policy, how far its sampler is from it, and how good its values were.
+
+    Masked completions, whose log-probabilities are not computed, count in none.
+    """
+    log_probs, mask = trajectory.log_probs, (trajectory.weights > 0).float()
+    drift = (trajectory.sampled - log_probs).abs() * mask
+    kl = ((log_probs - trajectory.reference) * mask).sum(1)
     means = {
-        "objective/kl": ((log_probs - trajectory.reference) * mask).sum(1).mean(),
+        "objective/kl": kl[[row for row, size in enumerate(trajectory.sizes) if size]].mean(),
         "objective/entropy_estimate": masked_mean(-log_probs, mask),
         "sampling/sampling_logp_difference/mean": masked_mean(drift, mask),
         "sampling/sampling_logp_difference/max": drift.max(),
@@ -165,7 +171,8 @@ def trajectory_metrics(learner: Learner, trajectory: Trajectory, kl_coefficient:
     if learner.value_head is not None:
         means["val/explained_variance"] = explained_variance(trajectory.values, trajectory.returns, mask)
     metrics = dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
-    metrics["objective/non_score_reward"] = -kl_coefficient * metrics["objective/kl"]
     if not learner.measures_kl:
-        del metrics["objective/kl"], metrics["objective/non_score_reward"]
+        del metrics["objective/kl"]
+    elif not has_kl_loss(ppo):
+        metrics["objective/non_score_reward"] = -ppo.kl_coefficient * metrics["objective/kl"]
     return metrics

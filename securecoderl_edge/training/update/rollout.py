@@ -50,6 +50,11 @@ class Rollout:
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
 
+    def group_of(self, row: int, size: int) -> list[TokenCompletion]:
+        """The ``size`` completions of the prompt that the one at ``row`` continues."""
+        first = row - row % size
+        return self.completions[first : first + size]
+
     def rates(self) -> dict[str, Any]:
         """`mean_of_scores` of the completions."""
         return mean_of_scores(self.scores)

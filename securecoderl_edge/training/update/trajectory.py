@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from securecoderl_edge.models.sampling import TokenCompletion
+from securecoderl_edge.training.settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.sequences import TokenBatch, make_batch
 
@@ -21,9 +23,12 @@ class Trajectory:
     Attributes:
         batch: the tokens, their mask, and the prompts that they continue.
         rewards: (B,) of whole completions.
-        share: of the tokens of all completions of the update. Those that were dropped have zero advantage, but count in
-            every mean: a batch with one group that has variance is one eighth of the evidence of a batch with eight,
-            and must not make an equally large step.
+        weights: what each token counts in the mean of the loss: 1, or for GRPO one over the length of its completion.
+            Of masked completions 0.
+        sizes: the sums of the rows of ``weights``, known without reading the device.
+        share: of the tokens of all completions of the update; for GRPO and Dr. GRPO, of the completions. Those that
+            were dropped have zero advantage, but count in every mean: a batch with one group that has variance is one
+            eighth of the evidence of a batch with eight, and must not make an equally large step.
         sampled: log-probabilities as the sampler computed them.
         log_probs: the same, of the same policy, by the forward pass that the loss repeats.
         reference: log-probabilities of the SFT policy; those of the policy where no KL is measured.
@@ -33,6 +38,8 @@ class Trajectory:
 
     batch: TokenBatch
     rewards: Tensor
+    weights: Tensor
+    sizes: tuple[float, ...]
     share: float
     sampled: Tensor
     log_probs: Tensor
@@ -49,6 +56,8 @@ class Trajectory:
         return Trajectory(
             batch,
             self.rewards[chosen],
+            self.weights[some],
+            tuple(self.sizes[row] for row in indices),
             self.share,
             self.sampled[some],
             self.log_probs[some],
@@ -64,7 +73,9 @@ class Trajectory:
         return {"tokens": self.batch.tokens, "mask": self.batch.mask, **own}
 
 
-def trajectory_of(rollout: Rollout, rows: Sequence[int], rewards: Tensor, padding: int, device: str) -> Trajectory:
+def trajectory_of(
+    rollout: Rollout, rows: Sequence[int], rewards: Tensor, ppo: PpoSettings, padding: int, device: str
+) -> Trajectory:
     """Some ``rows`` of a rollout, with what is known before any forward pass.
 
     Args:
@@ -74,13 +85,20 @@ def trajectory_of(rollout: Rollout, rows: Sequence[int], rewards: Tensor, paddin
     completions = [rollout.completions[row] for row in rows]
     pairs = [(rollout.prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, padding, device)
-    tokens = sum(len(completion.token_ids) for completion in rollout.completions)
+    sizes = tuple(0.0 if is_masked(done, ppo) else _size(done, ppo) for done in completions)
+    of_token = torch.tensor([size / length for size, length in zip(sizes, batch.lengths, strict=True)], device=device)
+    if ppo.advantage in GRPO:
+        share = len(rows) / len(rollout.completions)
+    else:
+        share = sum(sizes) / sum(_size(done, ppo) for done in rollout.completions)
     sampled = torch.tensor([log_prob for done in completions for log_prob in done.log_probs], device=device)
     nothing = torch.zeros_like(batch.mask)
     return Trajectory(
         batch=batch,
         rewards=rewards[rows].to(device),
-        share=sum(batch.lengths) / tokens,
+        weights=batch.mask * of_token[:, None],
+        sizes=sizes,
+        share=share,
         sampled=batch.spread(sampled),
         log_probs=nothing,
         reference=nothing,
@@ -88,3 +106,12 @@ def trajectory_of(rollout: Rollout, rows: Sequence[int], rewards: Tensor, paddin
         advantages=nothing,
         returns=nothing,
     )
+
+
+def is_masked(completion: TokenCompletion, ppo: PpoSettings) -> bool:
+    """Whether a completion leaves no gradient because its end is missing (DAPO, arXiv:2503.14476, section 3.4)."""
+    return ppo.mask_truncated and not completion.finished
+
+
+def _size(completion: TokenCompletion, ppo: PpoSettings) -> float:
+    return 1.0 if ppo.advantage == "grpo" else float(len(completion.token_ids))
