@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
+from securecoderl_edge.training.settings import LARGEST_SHARE, WITHOUT_REWARD, TrainSettings, with_own_r
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
 from securecoderl_edge.training.update.rollout import collect
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
-
-_LARGEST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[P
 
     The problems of a smaller count are among those of a larger count.
     """
-    count = min(count, int(len(problems) * _LARGEST_SHARE))
+    count = min(count, int(len(problems) * LARGEST_SHARE))
     held = set(shuffled(len(problems), seed_of(seed, "held-out"))[:count])
     return (
         [problem for number, problem in enumerate(problems) if number not in held],
