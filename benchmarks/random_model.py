@@ -20,7 +20,7 @@ def make_model(
 
     from securecoderl_edge.models.architecture import architecture_of
     from securecoderl_edge.models.files import NANO, base_folder
-    from securecoderl_edge.training.recipe import known_shapes
+    from securecoderl_edge.training.base import known_shapes
 
     config = {**known_shapes()[MODEL], **(changes or {})}
     if layers:

@@ -20,7 +20,7 @@ from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
 from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
 from securecoderl_edge.system.processes import on_ending_signals
 from securecoderl_edge.training.curves import TRACKERS
-from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, phase_steps, resolve
+from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, choose_recipe, phase_steps, resolve
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings, TrainSettings, cap_steps
 
 if TYPE_CHECKING:
@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--recipe",
-    default="starter",
     metavar="NAME|FILE",
-    help="Built-in recipe or TOML file.  [default: starter]",
+    help="Built-in recipe or TOML file.  [default: the one that fits the model; starter for the built-in one]",
 )
 @options_from(TrainSettings, keep_unset=True)
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @options_from(RewardSettings, keep_unset=True, only=REWARD_FLAGS)
+@click.option("--dry-run", is_flag=True, help="Print a plan with phases and memory by part, and stop.")
 @click.option(
-    "--dry-run", is_flag=True, help="Print a plan with memory by part and a time estimate from one update per phase."
+    "--measure",
+    is_flag=True,
+    help="With --dry-run: load the model, make the readiness report, and time one update of each phase.",
 )
 @click.option(
     "--gpu",
@@ -53,7 +55,9 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Change a setting of the recipe, such as ppo.epochs=4; may be repeated.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE, or runs/MODEL without --recipe]"
+)
 @click.option(
     "--resume/--no-resume", default=True, help="Resume the run in --out, or delete it first.  [default: resume]"
 )
@@ -66,11 +70,12 @@ if TYPE_CHECKING:
     "machine.",
 )
 def train(
-    recipe: str,
+    recipe: str | None,
     overrides: tuple[str, ...],
     out: Path | None,
     resume: bool,
     dry_run: bool,
+    measure: bool,
     max_steps: int | None,
     gpu: str | None,
     trackers: tuple[str, ...],
@@ -81,28 +86,37 @@ def train(
     Without arguments it trains the built-in model nano on built-in problems, in about three minutes on two CPU cores.
     The result is a LoRA adapter. The same command again resumes an interrupted run. Flags override the recipe.
     """
-    if gpu is not None and not dry_run:
-        raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
-    settings = resolve(recipe, overrides, given)
+    if (gpu is not None or measure) and not dry_run:
+        raise UsageError(f"--{'measure' if measure else 'gpu'} belongs to a plan. Add --dry-run")
+    if gpu is not None and measure:
+        raise UsageError("--gpu plans for a GPU that need not be here, so nothing can be measured. Leave one out")
+    choice = choose_recipe(recipe, overrides, given, download=not dry_run)
+    settings = resolve(choice.name, overrides, given, download=not dry_run)
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:clean")
     if max_steps:
         settings = cap_steps(settings, max_steps)
         check_ppo(settings)
-    if not dry_run:
-        check_exists(settings.problems)
+    folder = out or default_folder(choice.run_name)
+    if dry_run and not measure:
+        from securecoderl_edge.training.plan import make_plan
+
+        print_plan(make_plan(settings, None if gpu is None else GPUS[gpu]), choice)
+        return
+    check_exists(settings.problems)
     from securecoderl_edge.models.packages import require_torch
 
     require_torch()  # takes seconds, so mistakes are told before
     from securecoderl_edge.training.parallel import is_first_process
 
-    folder = out or default_folder(recipe)
-    if dry_run:
-        from securecoderl_edge.training.plan import make_plan
+    if measure:
+        from securecoderl_edge.training.measured_plan import measure_plan
 
-        print_plan(make_plan(settings, Run(folder), None if gpu is None else GPUS[gpu], say))
+        print_plan(measure_plan(settings, Run(folder), say), choice)
         return
     if is_first_process():
+        if recipe is None:
+            say(f"recipe {choice.name}: {choice.why}")
         warn_of_level(settings.reward.sandbox)
     steps = phase_steps(settings)
     if "sft" in steps and settings.sft.epochs is not None:

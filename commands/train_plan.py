@@ -12,21 +12,25 @@ from securecoderl_edge.training.settings import RL_PHASES
 
 if TYPE_CHECKING:
     from securecoderl_edge.training.plan import Plan
+    from securecoderl_edge.training.recipe import RecipeChoice
 
 
-def print_plan(plan: Plan) -> None:
-    """Print the plan on stdout: model, problems, phases, memory and time."""
+def print_plan(plan: Plan, choice: RecipeChoice) -> None:
+    """Print the plan on stdout: model, recipe, problems, phases, memory and time."""
     trained, device = plan.trained_parameters / 1e6, plan.gpu.name if plan.gpu else plan.device
     facts = {
         "model": f"{plan.model}, {plan.parameters / 1e6:.1f} M parameters, {trained:.2f} M trained",
+        "recipe": f"{choice.name}: {choice.why}",
         "device": f"{device}, base weights in {plan.base_precision}, computation in {plan.products_in}",
         "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
     }
+    if plan.conversion:
+        facts["conversion"] = plan.conversion
     if counts := plan.counts:
         cut = f" ({counts.cut} with a shortened prompt)" if counts.cut else ""
-        facts["problems"] = (
-            f"{counts.usable} of {counts.problems} fit the context{cut}; {counts.held_out} more for validation"
-        )
+        fitting = "for training" if counts.usable is None else "fit the context"
+        number = f"{counts.problems}" if counts.usable is None else f"{counts.usable} of {counts.problems}"
+        facts["problems"] = f"{number} {fitting}{cut}; {counts.held_out} more for validation"
     for name, fact in [*facts.items(), *(("missing", line) for line in plan.missing)]:
         data.print(escape_controls(f"{name:15} {fact}"), soft_wrap=True)
     _print_phases(plan)
@@ -45,7 +49,7 @@ def print_plan(plan: Plan) -> None:
             soft_wrap=True,
         )
     elif plan.seconds is None:
-        data.print("no time estimate: needs the model, the problems and the device")
+        data.print("no time estimate; --measure loads the model and times one update of each phase")
     else:
         data.print(f"about {duration(plan.seconds)} in all, estimated from one update and one evaluation of each phase")
 

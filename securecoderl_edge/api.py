@@ -63,7 +63,7 @@ def score(
 
 
 def train(
-    recipe: str = "starter",
+    recipe: str | None = None,
     out: str | Path | None = None,
     *,
     settings: Sequence[str] = (),
@@ -74,8 +74,8 @@ def train(
     """Train a policy, or resume the run in ``out``; finished updates are not repeated.
 
     Args:
-        recipe: name of a built-in recipe, or a TOML file.
-        out: the run's folder; by default ``runs/RECIPE``.
+        recipe: name of a built-in recipe, or a TOML file; by default the one that fits the model.
+        out: the run's folder; by default ``runs/RECIPE``, or ``runs/MODEL`` without ``recipe``.
         settings: ``KEY=VALUE`` as for ``--set``, such as ``ppo.epochs=2``.
         resume: False deletes the run in ``out`` and starts again.
         log: called with each row of ``metrics.jsonl``.
@@ -94,12 +94,13 @@ def train(
 
     require_torch()
     from securecoderl_edge.runs import default_folder
-    from securecoderl_edge.training.recipe import resolve
+    from securecoderl_edge.training.recipe import choose_recipe, resolve
     from securecoderl_edge.training.train import train as run_training
 
-    folder = default_folder(recipe) if out is None else Path(out)
     given = (settings,) if isinstance(settings, str) else tuple(settings)
-    return run_training(resolve(recipe, given, overrides), folder, resume=resume, log=log)
+    choice = choose_recipe(recipe, given, overrides, download=True)
+    folder = default_folder(choice.run_name) if out is None else Path(out)
+    return run_training(resolve(choice.name, given, overrides, download=True), folder, resume=resume, log=log)
 
 
 def export(

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from securecoderl_edge.cli import COMMANDS, sce
 from securecoderl_edge.config import to_table
-from securecoderl_edge.training.recipe import resolve
+from securecoderl_edge.training.recipe import BY_SIZE, load_recipe, resolve
 from securecoderl_edge.training.settings import TrainSettings
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -42,8 +42,8 @@ $ sce train --set ppo.epochs=2 --set binary.steps=50 --dry-run
 ```
 
 A setting comes from four places. A flag wins over `--set KEY=VALUE`, which wins over the recipe, which wins over the
-default. `--recipe FILE.toml` reads your own recipe; without it, `sce train` uses `starter`. The run's `config.toml`
-holds every setting that was used.
+default. `--recipe FILE.toml` reads your own recipe; without it, `sce train` uses the one that
+[fits the model](recipes.md). The run's `config.toml` holds every setting that was used.
 
 ## The recipes
 
@@ -53,9 +53,9 @@ The last column has the name in TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, wh
 _AFTER_TABLE = """
 `starter` is tuned for the 4.8 M-parameter model `nano` on a CPU; `starter-c` has the same rates for programs in C. The
 [study](study.md) uses the settings of `starter` with other phase lengths. `paper-exact` has
-[results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models.
-`qwen-0.5b`, `paper-exact` and `paper-v100` have not run on a GPU with their models;
-[a few updates](gpu.md#measurements-on-an-h200) of the last two have, with random weights.
+[results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models. `instruct` is for models with a chat
+template, `base` for others; `qwen-0.5b` is `instruct` with its model. `paper-exact` and `paper-v100` have not run on a
+GPU with their models; [a few updates](gpu.md#measurements-on-an-h200) have, with random weights.
 
 ## The paper's settings
 
@@ -69,7 +69,9 @@ In both, `sce reproduce table3` starts PPO-cont from PPO-simple, as the paper do
 Your own recipe starts from these defaults, not from `starter`.
 """
 PAPER_RECIPES = (paper_settings.EXACT, paper_settings.IMPROVED)
-_RECIPES = ("paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter", "starter-c")
+_RECIPES = ("base", "instruct", "paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter", "starter-c")
+# Recipes without a model of their own, and a model whose sizes are known.
+_GENERAL, _SIZED = ("base", "instruct"), "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 _SIDE_BY_SIDE = (
     "model", "problems", "phases", "base_precision", "lora.rank", "lora.alpha", "sft.steps", "sft.batch_size",
     "sft.epochs", "sft.learning_rate", "binary.steps", "partial.steps", "ppo.batch_size", "ppo.samples_per_prompt",
@@ -114,7 +116,7 @@ def settings_page() -> str:
 
 
 def _recipes() -> str:
-    tables = [flat(to_table(resolve(name, (), {}))) for name in _RECIPES]
+    tables = [_settings_of(name) for name in _RECIPES]
     head = "".join(f" `{name}` |" for name in _RECIPES)
     lines = [f"| setting |{head} in TRL |", f"|---|{'---|' * len(_RECIPES)}---|"]
     for key in _SIDE_BY_SIDE:
@@ -122,6 +124,14 @@ def _recipes() -> str:
         trl = f"`{_TRL[key]}`" if key in _TRL else "-"
         lines.append(f"| `{key}` | {' | '.join(cells)} | {trl} |")
     return "\n".join(lines) + "\n"
+
+
+def _settings_of(recipe: str) -> dict[str, typing.Any]:
+    """The settings of a recipe; those that depend on the model as the recipe has them."""
+    if recipe not in _GENERAL:
+        return flat(to_table(resolve(recipe, (), {})))
+    own = {key: value for key, value in flat(load_recipe(recipe)).items() if value == BY_SIZE}
+    return flat(to_table(resolve(recipe, (), {"model": _SIZED}))) | own | {"model": None}
 
 
 def flat(table: dict[str, typing.Any], prefix: str = "") -> dict[str, typing.Any]:

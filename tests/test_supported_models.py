@@ -42,7 +42,18 @@ def trained(once: Once) -> Callable[[str], Path]:
             words += ["--set", "sft.learning_rate=0.003", "--device", "cpu"]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("securecoderl_edge.training.update.rollout.training_reward", varied_reward)
-                succeed("train", "--model", str(base), "--problems", str(problems), *words, "--out", str(folder))
+                succeed(
+                    "train",
+                    "--recipe",
+                    "starter",
+                    "--model",
+                    str(base),
+                    "--problems",
+                    str(problems),
+                    *words,
+                    "--out",
+                    str(folder),
+                )
 
         return once(f"run-{row}", run)
 

@@ -81,7 +81,22 @@ def run(arguments: list[str]) -> None:
     if (fault := os.environ.get("FAULT")) and not parallel.is_restarted():
         plant(*fault.split())
     words = [[each] if each.startswith("--") else ["--set", each] for each in (*SETTINGS, *overrides)]
-    sce(["train", "--model", model, "--problems", problems, "--device", "cpu", "--out", out, *chain(*words)])
+    sce(
+        [
+            "train",
+            "--recipe",
+            "starter",
+            "--model",
+            model,
+            "--problems",
+            problems,
+            "--device",
+            "cpu",
+            "--out",
+            out,
+            *chain(*words),
+        ]
+    )
 
 
 def plant(rank: str, phase: str, step: str, kind: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -137,15 +136,14 @@ def _say_cost(study: Study, jobs: int) -> None:
 
     Phases that several arms share are trained once.
     """
-    from securecoderl_edge.runs import Run
     from securecoderl_edge.training.plan import make_plan
 
-    if importlib.util.find_spec("torch") is None or study.settings(study.arms[0], study.seeds[0]).device != "cuda":
+    if study.settings(study.arms[0], study.seeds[0]).device != "cuda":
         return
     seconds: dict[tuple[str, ...], float | None] = {}
     peak, where = 0, ""
     for arm in study.arms:
-        plan = make_plan(study.settings(arm, study.seeds[0]), Run(study.run_folder(arm, study.seeds[0])))
+        plan = make_plan(study.settings(arm, study.seeds[0]))
         where = f" of a {plan.gpu.name}" if plan.gpu else ""
         for number, phase in enumerate(plan.phases):
             done = tuple(f"{each.name} {each.steps}" for each in plan.phases[: number + 1])

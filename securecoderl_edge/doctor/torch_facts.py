@@ -8,15 +8,14 @@ from typing import Any
 
 from securecoderl_edge.doctor.findings import CHILD_SECONDS, Section, State, gibibytes
 from securecoderl_edge.errors import install_command
-from securecoderl_edge.models.architecture import architecture_of, read_architecture
-from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.system.heap import uses_glibc_malloc
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.system.processes import ask
+from securecoderl_edge.training.base import describe_base
 from securecoderl_edge.training.memory import plan_memory
-from securecoderl_edge.training.recipe import known_shapes, resolve
+from securecoderl_edge.training.recipe import resolve
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
 _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}
@@ -92,8 +91,7 @@ def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> 
 def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
     """Estimate whether a built-in recipe fits into ``limit`` bytes of the device, from sizes alone."""
     settings = resolve(name, (), {})
-    config = known_shapes().get(settings.model)
-    shape = architecture_of(config, name) if config else read_architecture(base_folder(settings.model))
+    shape = describe_base(settings.model).architecture
     formats = Formats.of(device, *(("int8", "fp16", "fp16") if device == "cuda" else ("fp32", "fp32", "fp32")))
     longest = settings.prompt_room(shape.context)
     peak = max(plan_memory(shape, settings, formats, longest, phase).peak for phase in settings.phases)

@@ -14,7 +14,7 @@ def main() -> None:
     answers = processes.answers()
     import torch
 
-    from securecoderl_edge.models.device import cpu_has_bf16
+    from securecoderl_edge.system.machine import cpu_has_bf16
 
     version: Any = torch.version
     build = {

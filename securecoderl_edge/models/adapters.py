@@ -102,7 +102,9 @@ class LoraSettings:
 
     rank: int = setting(16, "LoRA rank.", minimum=1)
     alpha: int = setting(32, "LoRA alpha; the update is scaled by alpha / rank.", minimum=1)
-    targets: tuple[str, ...] = setting(("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers with a LoRA adapter.")
+    targets: tuple[str, ...] = setting(
+        ("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers with a LoRA adapter; `all`: every one."
+    )
 
 
 def check_targets(lora: LoraSettings, layers: Iterable[str]) -> None:

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from securecoderl_edge.errors import UsageError, first_line
 from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
-from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
-from securecoderl_edge.system.machine import cpu_flags
+from securecoderl_edge.models.sizes import HAS_BF16, Formats, Precision, precision_on_cpu, precision_on_cuda
+from securecoderl_edge.system.machine import cpu_flags, cpu_has_bf16
 
 _ELSEWHERE = "Wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or use --device cpu"
 # Of measurements of bfloat16: repetitions, sequences that are decoded together, and the ratio that counts.
@@ -48,10 +48,14 @@ class Compute:
         """Whether it computes on another device than the CPU."""
         return self.device != "cpu"
 
+    def precision(self) -> Precision:
+        """The names of the dtypes."""
+        names = (str(dtype).removeprefix("torch.") for dtype in (self.products, self.rollout_dtype))
+        return Precision(self.device, self.base_precision, *names)
+
     def formats(self) -> Formats:
         """The sizes of the dtypes."""
-        names = (str(dtype).removeprefix("torch.") for dtype in (self.products, self.rollout_dtype))
-        return Formats.of(self.device, self.base_precision, *names)
+        return self.precision().formats()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context for a forward pass of Hugging Face's."""
@@ -177,25 +181,13 @@ def choose_compute(
 
 
 def compute_on_cuda(capability: tuple[int, int], base_precision: str, *, recompute: bool = False) -> Compute:
-    """Dtypes for a GPU of a compute capability; Volta (7.0) has no bfloat16 and no int8 units.
+    """Dtypes for a GPU of a compute capability, see `precision_on_cuda`."""
+    return _computing(precision_on_cuda(capability, base_precision), recompute)
 
-    A base in float32 is multiplied in float32, for models whose activations exceed the range of float16.
 
-    Raises:
-        UsageError: the GPU does not support ``base_precision``.
-    """
-    number = "{}.{}".format(*capability)
-    if base_precision == "int8-bnb" and capability < HAS_INT8_UNITS:
-        raise UsageError(
-            f"int8-bnb (LLM.int8 of bitsandbytes) needs compute capability 7.5, this GPU has {number}; "
-            "use --base-precision int8"
-        )
-    if base_precision == "bf16" and capability < HAS_BF16:
-        raise UsageError(f"bf16 needs compute capability 8.0, this GPU has {number}; use --base-precision fp16 or int8")
-    half = torch.bfloat16 if capability >= HAS_BF16 else torch.float16
-    # A base in 16 or 32 bits is chosen for its range or its digits, so compute in the same dtype.
-    products = {"fp16": torch.float16, "fp32": torch.float32}.get(base_precision, half)
-    return Compute("cuda", "int8" if base_precision == "auto" else base_precision, products, products, recompute)
+def _computing(names: Precision, recompute: bool) -> Compute:
+    products, rollout = (getattr(torch, name) for name in (names.products, names.rollout))
+    return Compute(names.device, names.base, products, rollout, recompute)
 
 
 def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
@@ -206,13 +198,10 @@ def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
     an AMD EPYC of family 26 37 s instead of 70 s for one of SmolLM2-135M. fp16 is slower than both.
 
     Raises:
-        UsageError: for ``int8-bnb``, which gives other results on a CPU than on a GPU.
+        UsageError: for ``int8-bnb``, see `precision_on_cpu`.
     """
-    if base_precision == "int8-bnb":
-        raise UsageError("int8-bnb needs a CUDA GPU; on a CPU use --base-precision int8")
-    products = torch.bfloat16 if bf16_products_are_far_faster() else torch.float32
-    sampling = torch.bfloat16 if cpu_has_bf16() else torch.float32
-    return Compute("cpu", "fp32" if base_precision == "auto" else base_precision, products, sampling, recompute)
+    names = precision_on_cpu(base_precision, bf16_products_are_far_faster(), cpu_has_bf16())
+    return _computing(names, recompute)
 
 
 @cache
@@ -246,11 +235,6 @@ def _time_in_bf16(rows: int, inputs: int, outputs: int) -> float:
     torch.set_num_threads(threads)
     # The best of each: the first calls set up their kernels.
     return min(seconds[torch.bfloat16]) / min(seconds[torch.float32])
-
-
-def cpu_has_bf16() -> bool:
-    """Whether the CPU multiplies bfloat16 natively (AVX-512 BF16 or AMX)."""
-    return bool({"avx512_bf16", "amx_bf16"} & cpu_flags())
 
 
 def cpu_has_matrix_units() -> bool:

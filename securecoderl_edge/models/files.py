@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 from securecoderl_edge.errors import MissingExtra, UsageError
@@ -51,13 +52,14 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def base_folder(name: str, *, download: bool = True) -> Path:
+def base_folder(name: str, *, download: bool = True, tell: Callable[[str], None] = lambda line: None) -> Path:
     """The local folder of a base model: a named one, a GGUF file, a folder, or a Hugging Face repo id.
 
     A GGUF file is converted to a folder in the user's cache, once; a repo is downloaded if necessary.
 
     Args:
         download: if False, the repo must already be downloaded.
+        tell: called with one line before a conversion.
 
     Raises:
         UsageError: no such folder, it holds no model, or the repo is not downloaded.
@@ -69,7 +71,7 @@ def base_folder(name: str, *, download: bool = True) -> Path:
     if base := POLICIES.get(name):
         raise UsageError(f"{name} is a finished policy, not a base model. Give its base: {base}")
     if file := gguf_file(name):
-        return folder_of_gguf(file)
+        return folder_of_gguf(file, tell)
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from securecoderl_edge.errors import UsageError
+
 GIB = 1 << 30
 # The lowest compute capabilities that multiply bfloat16, and int8 as LLM.int8 does.
 HAS_BF16, HAS_INT8_UNITS = (8, 0), (7, 5)
@@ -40,6 +42,54 @@ class Formats:
         # See `loading.load_base`.
         base = 1 if eight_bit else min(other, BYTES[products])
         return cls(device, base, other, BYTES[products], BYTES[rollout], base_precision == "int8-bnb")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The names of the dtypes of a run, as in `device.Compute`."""
+
+    device: str
+    base: str
+    products: str
+    rollout: str
+
+    def formats(self) -> Formats:
+        """The sizes of the dtypes."""
+        return Formats.of(self.device, self.base, self.products, self.rollout)
+
+
+def precision_on_cuda(capability: tuple[int, int], base: str) -> Precision:
+    """Dtypes for a GPU of a compute capability; Volta (7.0) has no bfloat16 and no int8 units.
+
+    A base in float32 is multiplied in float32, for models whose activations exceed the range of float16.
+
+    Raises:
+        UsageError: the GPU does not support ``base``.
+    """
+    number = "{}.{}".format(*capability)
+    if base == "int8-bnb" and capability < HAS_INT8_UNITS:
+        raise UsageError(
+            f"int8-bnb (LLM.int8 of bitsandbytes) needs compute capability 7.5, this GPU has {number}; "
+            "use --base-precision int8"
+        )
+    if base == "bf16" and capability < HAS_BF16:
+        raise UsageError(f"bf16 needs compute capability 8.0, this GPU has {number}; use --base-precision fp16 or int8")
+    half = "bfloat16" if capability >= HAS_BF16 else "float16"
+    # A base in 16 or 32 bits is chosen for its range or its digits, so compute in the same dtype.
+    products = {"fp16": "float16", "fp32": "float32"}.get(base, half)
+    return Precision("cuda", "int8" if base == "auto" else base, products, products)
+
+
+def precision_on_cpu(base: str, products_in_bf16: bool, sampling_in_bf16: bool) -> Precision:
+    """Dtypes for a CPU.
+
+    Raises:
+        UsageError: for ``int8-bnb``, which gives other results on a CPU than on a GPU.
+    """
+    if base == "int8-bnb":
+        raise UsageError("int8-bnb needs a CUDA GPU; on a CPU use --base-precision int8")
+    products, rollout = ("bfloat16" if is_short else "float32" for is_short in (products_in_bf16, sampling_in_bf16))
+    return Precision("cpu", "fp32" if base == "auto" else base, products, rollout)
 
 
 def logits_at_a_time(device: str, vocabulary: int) -> int:

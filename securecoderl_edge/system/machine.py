@@ -64,6 +64,11 @@ def cpu_flags() -> frozenset[str]:
     return frozenset()
 
 
+def cpu_has_bf16() -> bool:
+    """Whether the CPU multiplies bfloat16 natively (AVX-512 BF16 or AMX)."""
+    return bool({"avx512_bf16", "amx_bf16"} & cpu_flags())
+
+
 def visible_gpus() -> list[str]:
     """NVIDIA GPUs that a child process may use, as CUDA_VISIBLE_DEVICES names them; without loading torch."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

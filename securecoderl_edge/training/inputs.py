@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, LoraSettings, read_lora_config
-from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.gguf.folder import gguf_source
 from securecoderl_edge.models.tokenizer import read_tokenizer
@@ -17,6 +18,9 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, phase_of
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from securecoderl_edge.models.device import Compute
 
 
 @dataclass(frozen=True)
@@ -54,28 +58,31 @@ class Inputs:
         return {**self.hashes, **formats}
 
 
-def find_inputs(settings: TrainSettings, download: bool = True) -> Inputs:
+def find_inputs(
+    settings: TrainSettings, download: bool = True, tell: Callable[[str], None] = lambda line: None
+) -> Inputs:
     """Find and hash the inputs in the settings.
 
     Args:
         download: whether to download a model that is given by its Hugging Face repo id.
+        tell: called with one line before a GGUF file is converted.
 
     Raises:
         UsageError: an input is missing, or the run to start from has another base model.
         SceError: unusable problems.
     """
-    base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
+    problems = load_problems(settings.problems)
+    base = base_folder(settings.model, download=download, tell=tell)
     hashes = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if source := gguf_source(base):
         hashes["base_gguf_sha256"] = str(source["sha256"])
-    if settings.init is None:
+    start = find_start(settings)
+    if start is None:
         return Inputs(base, problems, hashes, settings.seed)
-    run, adapter = _adapter_of(settings.init)
+    run, adapter = start
     record = read_json(run.path / ENVIRONMENT)
     if record.get("base_sha256") != hashes["base_sha256"]:
         raise UsageError(f"--init {settings.init}: that run has another base model than {settings.model}")
-    if not _has_layers_of(adapter, settings.lora):
-        raise UsageError(f"--init {settings.init}: its adapter differs from [lora] in rank, alpha or targets")
     # The reference of the KL penalty is that run's SFT policy, if it has one.
     supervised = [folder / "adapter" for folder in run.phase_folders() if phase_of(folder) == "sft"]
     reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
@@ -86,6 +93,20 @@ def find_inputs(settings: TrainSettings, download: bool = True) -> Inputs:
         raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is not a number)")
     hashes["hold_out_seed"] = str(seed)
     return Inputs(base, problems, hashes, int(seed), adapter, reference)
+
+
+def find_start(settings: TrainSettings) -> tuple[Run, Path] | None:
+    """The run in ``init``, and its adapter that training starts from; None without ``init``.
+
+    Raises:
+        UsageError: no such run, or its adapter is of another form.
+    """
+    if settings.init is None:
+        return None
+    run, adapter = _adapter_of(settings.init)
+    if not _has_layers_of(adapter, settings.lora):
+        raise UsageError(f"--init {settings.init}: its adapter differs from [lora] in rank, alpha or targets")
+    return run, adapter
 
 
 def _adapter_of(init: str) -> tuple[Run, Path]:

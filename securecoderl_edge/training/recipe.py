@@ -1,32 +1,92 @@
-"""From a recipe, ``--set`` and flags to the settings of a run, and what follows from these alone.
+"""From a model, a recipe, ``--set`` and flags to the settings of a run, and what follows from these alone.
 
-That is: which combinations are impossible, how many updates a phase has, and the learning rate of each.
+That is: which recipe fits a model, which combinations are impossible, how many updates a phase has, and the learning
+rate of each.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models.files import BUILT_IN, NANO, SMOLLM2
+from securecoderl_edge.training.base import describe_base, learning_rate
 from securecoderl_edge.training.settings import OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
 
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate")
 REWARD_FLAGS = ("sandbox",)
 _RECIPES = Path(__file__).parent / "recipes"
+# In a recipe, the name of another one: settings that are not in the first are those of the second.
+BUILT_ON = "recipe"
+# Values that stand for what a model's header says.
+BY_SIZE, ALL_LAYERS = "by size", ["all"]
+# Of models that have a recipe of their own.
+_OWN = {NANO: "starter", "nano-c": "starter-c", SMOLLM2: "smollm2", "qwen-0.5b": "qwen-0.5b"}
+INSTRUCT, BASE = "instruct", "base"
+
+
+@dataclass(frozen=True)
+class RecipeChoice:
+    """A recipe, in one clause why it was chosen, and the default name of its run."""
+
+    name: str
+    why: str
+    run_name: str
+
+
+def choose_recipe(
+    recipe: str | None, overrides: tuple[str, ...], flags: dict[str, Any], *, download: bool = False
+) -> RecipeChoice:
+    """The recipe that was asked for, or the one that fits the model that was.
+
+    Args:
+        download: whether to download a repo of the hub, to read its chat template.
+
+    Raises:
+        UsageError: the model is unknown, or not here.
+        SceError, MissingExtra: see `describe_base`.
+    """
+    if recipe is not None:
+        return RecipeChoice(recipe, "you named it", recipe)
+    model = flags.get("model") or apply_overrides({}, overrides).get("model")
+    name = NANO if model is None else str(model)
+    if name in _OWN:
+        return RecipeChoice(_OWN[name], f"it is made for {name}", _OWN[name])
+    base = describe_base(name, download=download)
+    if base.is_chat is None:
+        raise UsageError(f"{base.missing}. Without it no recipe can be chosen: name one with --recipe")
+    run_name = Path(name).resolve().name.removesuffix(".gguf")
+    if base.is_chat:
+        return RecipeChoice(INSTRUCT, "the model was trained to answer in its chat template", run_name)
+    why = "the model was not trained to answer in a chat template, so SFT comes first"
+    return RecipeChoice(BASE, why, run_name)
 
 
 def load_recipe(name: str) -> dict[str, Any]:
-    """The decoded table of a built-in recipe or of a TOML file.
+    """The decoded table of a built-in recipe or of a TOML file, on top of the recipes that it is built on.
 
     Raises:
-        UsageError: no such recipe or file.
+        UsageError: no such recipe or file, or one is built on itself.
         SceError: not TOML.
     """
+    table: dict[str, Any] = {}
+    names = [name]
+    while True:
+        found = _read_recipe(names[-1])
+        below = found.pop(BUILT_ON, None)
+        table = _merged(found, table)
+        if below is None:
+            return table
+        if not isinstance(below, str) or below in names:
+            raise UsageError(f"recipe {names[-1]}: {BUILT_ON} must be the name of another recipe, found {below!r}")
+        names.append(below)
+
+
+def _read_recipe(name: str) -> dict[str, Any]:
     builtin = _RECIPES / f"{name}.toml"
     if "/" not in name and builtin.is_file():
         return read_toml(builtin)
@@ -36,17 +96,23 @@ def load_recipe(name: str) -> dict[str, Any]:
     return read_toml(Path(name))
 
 
-def known_shapes() -> dict[str, dict[str, object]]:
-    """The config.json of the models that the built-in recipes name, by repo id."""
-    shapes: dict[str, dict[str, object]] = json.loads((_RECIPES / "shapes.json").read_text(encoding="utf-8"))
-    return shapes
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = {**below, **above}
+    for name, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(name), dict):
+            merged[name] = _merged(below[name], value)
+    return merged
 
 
-def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> TrainSettings:
+def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, download: bool = False) -> TrainSettings:
     """Merge recipe, ``--set`` overrides and typed flags, and check what only the whole can tell.
+
+    Args:
+        download: as in `choose_recipe`, for a recipe with settings that depend on the model.
 
     Raises:
         UsageError: an unknown or impossible setting.
+        SceError, MissingExtra: see `describe_base`.
     """
     table = apply_overrides(load_recipe(recipe), overrides)
     for name, value in flags.items():
@@ -57,6 +123,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
             table[inner] = {**table.get(inner, {}), name: value}
         else:
             table[name] = value
+    _fit_to_model(table, recipe, download)
     settings = build(TrainSettings, table, f"recipe {recipe}")
     if not settings.phases:
         raise UsageError(f"--phases is empty; give at least one of {', '.join(PHASES)}")
@@ -69,6 +136,29 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
     check_ppo(settings)
     return settings
+
+
+def _fit_to_model(table: dict[str, Any], recipe: str, download: bool) -> None:
+    """Replace the values that stand for what the model's header says."""
+    places = {"ppo": ("learning_rate", BY_SIZE), "sft": ("learning_rate", BY_SIZE), "lora": ("targets", ALL_LAYERS)}
+    asked = {
+        name: key
+        for name, (key, value) in places.items()
+        if isinstance(table.get(name), dict) and table[name].get(key) == value
+    }
+    if not asked:
+        return
+    model = str(table.get("model", NANO))
+    if model in BUILT_IN and recipe in (INSTRUCT, BASE):
+        raise UsageError(f"recipe {recipe} is for models that are not built in. Give one with --model")
+    base = describe_base(model, download=download)
+    fitting: dict[str, Any] = {
+        "ppo": learning_rate(base.size),
+        "sft": 2 * learning_rate(base.size),
+        "lora": list(base.architecture.lora_sizes()),
+    }
+    for name, key in asked.items():
+        table[name] = {**table[name], key: fitting[name]}
 
 
 def check_ppo(settings: TrainSettings) -> None:

@@ -16,14 +16,19 @@ from securecoderl_edge.problems.groups import disjoint_groups, group_labels
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.cluster_intervals import merged, standard_error
 from securecoderl_edge.scoring.metrics import mean_of_scores, passes_all_tests
-from securecoderl_edge.training.settings import WITHOUT_REWARD, SelectionSettings, TrainSettings, with_own_r
+from securecoderl_edge.training.settings import (
+    LARGEST_SHARE,
+    WITHOUT_REWARD,
+    SelectionSettings,
+    TrainSettings,
+    with_own_r,
+)
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
 from securecoderl_edge.training.update.rollout import Rollout, collect
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
-_LARGEST_SHARE = 0.1
 _NAMES = {"reward": "reward", "all_tests": "passing all tests"}
 
 
@@ -88,7 +93,7 @@ def hold_out(
     With ``hold_out = "problems"`` each problem is a group, whatever it is a variant of. The evaluated problems of a
     smaller number are among those of a larger number.
     """
-    room, count = int(len(problems) * _LARGEST_SHARE), selection.problems
+    room, count = int(len(problems) * LARGEST_SHARE), selection.problems
     if min(room, count) == 0:
         return list(problems), []
     by_group = selection.hold_out == "groups"

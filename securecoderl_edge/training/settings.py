@@ -27,6 +27,7 @@ GRPO = ("grpo", "dr-grpo")
 OF_GROUPS = ("rloo", *GRPO)
 # Distinct correct programs of a problem that an update of rft trains on, so that easy problems do not outweigh others.
 MOST_PER_PROBLEM = 4
+LARGEST_SHARE = 0.1  # of the problems that are held out
 # May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
 _CHANGEABLE = (
     "checkpoint_every",
@@ -44,7 +45,8 @@ class PromptSettings:
 
     style: str = setting(
         "stdin",
-        "stdin: built-in sections; paper: function stub between ### Instruction and ### Response; chat: chat template.",
+        "stdin: built-in sections; paper: function stub between ### Instruction and ### Response; chat: chat template; "
+        "prefilled: chat template with the beginning of the answer.",
         choices=TRAINED_STYLES,
     )
     max_tokens: int | None = setting(

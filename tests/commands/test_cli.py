@@ -97,7 +97,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("train", "--recipe", "nope"), 2, "unknown recipe 'nope'. Choose from paper-exact"),
+        (("train", "--recipe", "nope"), 2, "unknown recipe 'nope'. Choose from base, instruct, paper-exact"),
         (("train", "--model", "nope"), 2, "unknown model 'nope'"),
         (("train", "--problems", "nope.jsonl"), 2, "nope.jsonl: no such file"),
         (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),
@@ -160,7 +160,7 @@ def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
     from securecoderl_edge.training import inputs
 
     monkeypatch.chdir(tmp_path)
-    arguments = ["train", "--model", str(tiny_model), "--max-steps", "1", "--batch-size", "8"]
+    arguments = ["train", "--recipe", "starter", "--model", str(tiny_model), "--max-steps", "1", "--batch-size", "8"]
     # The packaged problems, but not all: each is tokenized.
     monkeypatch.setattr(inputs, "load_problems", lambda source: load_problems(source)[::25])
     small = ("ppo.max_tokens=8", "sft.batch_size=2", "selection.problems=2", "readiness_problems=2")
@@ -175,8 +175,17 @@ def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
 
 @pytest.mark.slow
 def test_ctrl_c_saves_a_checkpoint_and_exits_130(tiny_model: Path, tmp_path: Path) -> None:
-    arguments = ["train", "--model", str(tiny_model), "--phases", "sft", "--set", "sft.batch_size=2", "--out", "r"]
-    command = [sys.executable, "-m", "securecoderl_edge", *arguments, "--set", "sft.steps=500"]
+    arguments = ["train", "--recipe", "starter", "--model", str(tiny_model), "--phases", "sft", "--out", "r"]
+    command = [
+        sys.executable,
+        "-m",
+        "securecoderl_edge",
+        *arguments,
+        "--set",
+        "sft.batch_size=2",
+        "--set",
+        "sft.steps=500",
+    ]
     metrics = tmp_path / "r/metrics.jsonl"
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not metrics.exists() and process.poll() is None:

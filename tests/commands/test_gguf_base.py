@@ -19,13 +19,15 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.models import files
+from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, base_folder, gguf_file, lasting_name
-from securecoderl_edge.models.gguf.folder import gguf_source
+from securecoderl_edge.models.gguf.folder import converted_bytes, gguf_source
 from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings, read_header
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.system.files import sha256_of
+from securecoderl_edge.training.base import describe_base
 
 pytestmark = pytest.mark.usefixtures("known_references")
 
@@ -60,7 +62,18 @@ def run(quantized: Path, once: Once, tmp_path_factory: pytest.TempPathFactory) -
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
             patch.setattr("securecoderl_edge.training.update.rollout.training_reward", varied_reward)
-            succeed("train", "--model", str(quantized), "--problems", str(problems), *words, "--out", str(folder))
+            succeed(
+                "train",
+                "--recipe",
+                "starter",
+                "--model",
+                str(quantized),
+                "--problems",
+                str(problems),
+                *words,
+                "--out",
+                str(folder),
+            )
 
     return once("run-gguf-base", make)
 
@@ -77,6 +90,21 @@ def test_the_record_of_a_run_names_the_gguf_file(run: Path, quantized: Path) -> 
     assert record["base_gguf_sha256"] == sha256_of(quantized)
     settings = json.loads((run / "policy" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(quantized)
+
+
+def test_a_plan_announces_the_conversion_and_leaves_it_to_training(quantized: Path, cache: Path) -> None:
+    words = ("train", "--model", str(quantized), "--problems", "starter:eval", "--dry-run", "--device", "cpu")
+    shown = " ".join(succeed(*words).split())
+    header = read_header(quantized)
+    assert (
+        f"is converted once, to {converted_bytes(header) / 1e9:.2f} GB in {cache / 'securecoderl-edge'}/gguf" in shown
+    )
+    assert "recipe base: the model was not trained" in shown
+    assert not cache.exists()
+    folder = base_folder(str(quantized))
+    assert (folder / "model.safetensors").stat().st_size - converted_bytes(header) < 1 << 20
+    assert describe_base(str(quantized)).architecture == read_architecture(folder)
+    assert "converted once" not in succeed(*words)
 
 
 def test_an_adapter_is_verified_on_the_quantized_file_itself(run: Path, tmp_path: Path) -> None:

@@ -39,13 +39,14 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(model: Path, problems: Path, out: Path, *arguments: str) -> Result:
-    words = ["train", "--model", str(model), "--problems", str(problems), "--out", str(out), "--device", "cpu"]
+    words = ["train", "--recipe", "starter", "--model", str(model), "--problems", str(problems), "--out", str(out)]
+    words += ["--device", "cpu"]
     words += [word for override in SMALL for word in ("--set", override)]
     return CliRunner().invoke(sce, [*words, *arguments], catch_exceptions=False)
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
-    result = train(tiny_model, problems, tmp_path / "run", "--dry-run", "--phases", "sft,binary")
+def test_a_measured_plan_has_times_and_writes_nothing(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
+    result = train(tiny_model, problems, tmp_path / "run", "--dry-run", "--measure", "--phases", "sft,binary")
     assert result.exit_code == 0
     assert not (tmp_path / "run").exists()
     text = result.stdout
@@ -57,14 +58,37 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
     assert "s in all, estimated from one update" in text
 
 
-def test_a_dry_run_shows_what_phases_without_rl_sample_and_need(
-    tiny_model: Path, problems: Path, tmp_path: Path
+def test_a_plan_needs_the_headers_of_the_model_alone(
+    tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = train(tiny_model, problems, tmp_path / "run", "--dry-run", "--phases", "rft,binary,ssd")
-    assert result.exit_code == 0
-    lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
-    assert lines["rft"][1:7] == lines["ssd"][1:7] == ["25", "0.001", "2", "x", "4", "14"]
-    assert lines["memory,"][2:] == ["rft", "ppo", "ssd"]
+    """Without weights, tokenizer and torch: nothing of them can have been read, let alone measured."""
+    (folder := tmp_path / "model").mkdir()
+    (folder / "config.json").write_text((tiny_model / "config.json").read_text())
+    words = ["--recipe", "starter", "--model", str(folder), "--problems", str(problems), "--phases", "rft,binary,ssd"]
+    words += [word for override in SMALL for word in ("--set", override)]
+    for device in (["--device", "cpu"], ["--gpu", "t4-16"]):
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['torch', 'transformers', 'peft', 'tokenizers'])); "
+            f"from securecoderl_edge.cli import main; main({['train', '--dry-run', *device, *words]!r})"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        lines = {line.split()[0]: line.split() for line in ended.stdout.splitlines() if line.strip()}
+        assert lines["problems"][1:] == ["18", "for", "training;", "2", "more", "for", "validation"]
+        assert lines["rft"][1:7] == lines["ssd"][1:7] == ["25", "0.001", "2", "x", "4", "14"]
+        assert lines["memory,"][2:] == ["rft", "ppo", "ssd"]
+        assert ("--measure" in ended.stdout) == ("--gpu" not in device)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("words", [("--measure",), ("--gpu", "t4-16"), ("--dry-run", "--measure", "--gpu", "t4-16")])
+def test_options_of_a_plan_that_contradict_each_other_are_refused(
+    tiny_model: Path, problems: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError, match=r"Add --dry-run|Leave one out"):
+        train(tiny_model, problems, tmp_path / "run", *words)
 
 
 @pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT, signal.SIGHUP))
@@ -102,7 +126,18 @@ def read_until_update_2(read: Callable[[], bytes]) -> None:
 @pytest.mark.slow
 def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     master, terminal = pty.openpty()
-    words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    words = [
+        "--recipe",
+        "starter",
+        "--model",
+        str(tiny_model),
+        "--problems",
+        str(problems),
+        "--out",
+        str(tmp_path / "run"),
+        "--device",
+        "cpu",
+    ]
     words += [word for override in SMALL for word in ("--set", override)]
     with subprocess.Popen(
         [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
@@ -122,7 +157,18 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
     tiny_model: Path, problems: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """``sce train 2>&1 | tee log``: Ctrl-C ends tee before the line that answers it is written."""
-    words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    words = [
+        "--recipe",
+        "starter",
+        "--model",
+        str(tiny_model),
+        "--problems",
+        str(problems),
+        "--out",
+        str(tmp_path / "run"),
+        "--device",
+        "cpu",
+    ]
     words += [word for override in SMALL for word in ("--set", override)]
     with subprocess.Popen(
         [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
@@ -139,7 +185,7 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--set", "ppo.max_tokens=5000"), "or leaves less than 5000 of"),
+        (("--set", "ppo.max_tokens=5000"), "no room for a prompt in a context of"),
         (("--problems", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--init", "nowhere"), "unknown run"),
         (("--set", "lora.targets=['nothing']"), "this model has no linear layer nothing. Choose from"),
@@ -175,17 +221,18 @@ def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path,
     assert "nothing was trained" not in result.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("--measure",)])
 def test_a_plan_downloads_nothing_of_a_model_that_is_half_here(
-    tmp_path: Path, tiny_model: Path, problems: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_model: Path, problems: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     asked = []
 
-    def base_folder(name: str, download: bool = True) -> Path:
+    def base_folder(name: str, download: bool = True, **_: Any) -> Path:
         asked.append((name, download))
         return tiny_model
 
-    for module in ("plan", "inputs"):
+    for module in ("base", "inputs"):
         monkeypatch.setattr(f"securecoderl_edge.training.{module}.base_folder", base_folder)
-    result = train(Path("someone/model"), problems, tmp_path / "run", "--dry-run", "--phases", "sft")
+    result = train(Path("someone/model"), problems, tmp_path / "run", "--dry-run", *words, "--phases", "sft")
     assert result.exit_code == 0, result.output
-    assert asked == [("someone/model", False)] * 2
+    assert asked == [("someone/model", False)]

@@ -206,6 +206,8 @@ def test_completions_of_a_benchmark_are_scored_with_all_tests() -> None:
 
 def test_training_on_test_problems_is_warned_of() -> None:
     for source, expected in (("mbpp", True), ("humaneval:test", True), ("mbpp:train", False)):
-        result = CliRunner().invoke(sce, ["train", "--problems", source, "--model", "nowhere", "--dry-run"])
+        result = CliRunner().invoke(
+            sce, ["train", "--recipe", "starter", "--problems", source, "--model", "nowhere", "--dry-run"]
+        )
         assert ("is for evaluation" in result.stderr) == expected
         assert ("To train: mbpp:clean" in result.stderr) == expected

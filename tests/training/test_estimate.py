@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,11 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.models.sizes import Formats
-from securecoderl_edge.runs import Run
+from securecoderl_edge.training.base import known_shapes
 from securecoderl_edge.training.estimate import seconds_of_sampling, seconds_per_update
 from securecoderl_edge.training.memory import GIB, MemoryPlan, plan_memory, require_free_memory
 from securecoderl_edge.training.plan import make_plan
-from securecoderl_edge.training.recipe import known_shapes, resolve
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.settings import PpoSettings, TrainSettings
 
 HALF = Formats.of("cuda", "fp16", "float16", "float16")
@@ -69,14 +68,14 @@ def test_completions_that_are_decoded_together_cost_less_than_one_after_the_othe
     assert seconds(completions=8, samples=8) < seconds(completions=8)
 
 
-def test_a_faster_gpu_is_planned_to_be_faster(paper: TrainSettings, tmp_path: Path) -> None:
-    times = [make_plan(paper, Run(tmp_path), GPUS[name]).seconds for name in ("t4-16", "v100-16", "a100-40", "h100-80")]
+def test_a_faster_gpu_is_planned_to_be_faster(paper: TrainSettings) -> None:
+    times = [make_plan(paper, GPUS[name]).seconds for name in ("t4-16", "v100-16", "a100-40", "h100-80")]
     assert all(times)
     assert times == sorted(times, key=lambda each: -(each or 0))
 
 
-def test_a_plan_for_another_gpu_says_what_it_is_based_on(paper: TrainSettings, tmp_path: Path) -> None:
-    plan = make_plan(paper, Run(tmp_path), V100)
+def test_a_plan_for_another_gpu_says_what_it_is_based_on(paper: TrainSettings) -> None:
+    plan = make_plan(paper, V100)
     assert plan.gpu == V100
     assert plan.limit_bytes == V100.memory_bytes
     assert max(phase.memory.peak for phase in plan.phases) < 16 * GIB
@@ -84,17 +83,17 @@ def test_a_plan_for_another_gpu_says_what_it_is_based_on(paper: TrainSettings, t
     assert plan.phases[0].steps == -(-3 * 7300 // 16)
 
 
-def test_a_laptop_plans_for_a_gpu_with_bfloat16(tmp_path: Path) -> None:
+def test_a_laptop_plans_for_a_gpu_with_bfloat16() -> None:
     settings = resolve("paper-v100", (), {"base_precision": "bf16"})
-    assert make_plan(settings, Run(tmp_path), GPUS["a100-40"]).products_in == "bfloat16"
+    assert make_plan(settings, GPUS["a100-40"]).products_in == "bfloat16"
     with pytest.raises(UsageError, match=r"bf16 needs compute capability 8\.0, this GPU has 7\.0"):
-        make_plan(settings, Run(tmp_path), V100)
+        make_plan(settings, V100)
 
 
-def test_a_run_that_is_too_large_for_a_card_is_refused_with_what_helps(tmp_path: Path) -> None:
+def test_a_run_that_is_too_large_for_a_card_is_refused_with_what_helps() -> None:
     settings = resolve("paper-v100", (), {"base_precision": "fp32"})
     with pytest.raises(UsageError, match=r"11\.7 GiB are available\. Use --set ppo.rollout_sequences"):
-        make_plan(settings, Run(tmp_path), GPUS["rtx3060-12"])
+        make_plan(settings, GPUS["rtx3060-12"])
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])

@@ -23,8 +23,9 @@ from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sizes import GIB, Formats
+from securecoderl_edge.training.base import known_shapes
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, plan_memory
-from securecoderl_edge.training.recipe import known_shapes, resolve
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.settings import SftSettings, TrainSettings
 from securecoderl_edge.training.update.learner import memory_for
 

@@ -22,8 +22,9 @@ from small_runs import equal, rows, write_additions
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.runs import Run
-from securecoderl_edge.training import plan, readiness
+from securecoderl_edge.training import readiness
 from securecoderl_edge.training import train as train_module
+from securecoderl_edge.training.measured_plan import measure_plan
 from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.readiness import (
     Readiness,
@@ -211,7 +212,7 @@ def test_a_plan_reports_on_the_policy_that_rl_would_start_from(
     epoch_settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
     settings, said = epoch_settings(*FEW, phases=("sft", "binary")), list[str]()
-    before = plan.make_plan(settings, Run(tmp_path / "run"), say=said.append)
+    before = measure_plan(settings, Run(tmp_path / "run"), say=said.append)
     assert said == ["readiness: sampling 3 problems x 8 completions before binary (off with --readiness-problems 0)"]
     assert before.readiness is not None
     assert before.readiness.start == "the base model, before sft"
@@ -220,14 +221,14 @@ def test_a_plan_reports_on_the_policy_that_rl_would_start_from(
     assert not (tmp_path / "run").exists()
     run = train(settings, tmp_path / "run")
     report = read_readiness(run)
-    after = plan.make_plan(settings, run).readiness
+    after = measure_plan(settings, run).readiness
     assert report is not None
     assert after is not None
     assert replace(after, seconds=0.0) == replace(report, seconds=0.0, key="")
-    other = plan.make_plan(replace(settings, seed=7), run).readiness
+    other = measure_plan(replace(settings, seed=7), run).readiness
     assert other is not None
     assert other.start == "the base model, before sft"
-    assert plan.make_plan(replace(settings, readiness_problems=0), run).readiness is None
+    assert measure_plan(replace(settings, readiness_problems=0), run).readiness is None
 
 
 def test_a_dry_run_of_a_model_that_never_passes_advises_sft_and_shows_no_control_characters_of_programs(
@@ -236,9 +237,12 @@ def test_a_dry_run_of_a_model_that_never_passes_advises_sft_and_shows_no_control
     program = "print('\\x1b]0;owned\\x07\x1b[31m')\n"
     monkeypatch.setattr(rollout, "extract_program", lambda *_: program)
     problems = write_additions(tmp_path / "problems.jsonl")
-    words = ["train", "--model", str(tiny_model), "--problems", str(problems), "--device", "cpu", "--phases", "binary"]
+    words = ["train", "--recipe", "starter", "--model", str(tiny_model), "--problems", str(problems)]
+    words += ["--device", "cpu", "--phases", "binary"]
     words += ["--set", "ppo.max_tokens=8", "--set", "ppo.batch_size=8", "--readiness-problems", "2"]
-    result = CliRunner().invoke(sce, [*words, "--out", str(tmp_path / "run"), "--dry-run"], catch_exceptions=False)
+    result = CliRunner().invoke(
+        sce, [*words, "--out", str(tmp_path / "run"), "--dry-run", "--measure"], catch_exceptions=False
+    )
     assert result.exit_code == 0
     lines = {line[:15].strip(): line[16:] for line in result.stdout.splitlines()}
     assert lines["readiness"] == "2 problems x 8 completions of the base model"

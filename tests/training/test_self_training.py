@@ -38,7 +38,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training import plan, selection
+from securecoderl_edge.training import measured_plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
@@ -389,7 +389,7 @@ def test_a_plan_times_an_update_with_a_step_and_moves_nothing(
     correct: bool, epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, moved = [], []
-    real_step, updates = supervised.supervised_step, dict(plan.UPDATES)
+    real_step, updates = supervised.supervised_step, dict(measured_plan.UPDATES)
 
     def updating(learner: Learner, update: Update) -> Any:
         before = adapter(learner)
@@ -402,12 +402,12 @@ def test_a_plan_times_an_update_with_a_step_and_moves_nothing(
         return real_step(learner, batch, tokens)
 
     for phase in ("rft", "ssd"):
-        monkeypatch.setitem(plan.UPDATES, phase, updating)
+        monkeypatch.setitem(measured_plan.UPDATES, phase, updating)
     monkeypatch.setattr(supervised, "supervised_step", stepping)
     if not correct:
         monkeypatch.setattr(supervised, "collect", collect)
     config = epoch_settings("ppo.batch_size=12", "ppo.samples_per_prompt=6", phases=("rft", "ssd"))
-    made = plan.make_plan(config, Run(tmp_path / "run"))
+    made = measured_plan.measure_plan(config, Run(tmp_path / "run"))
     assert moved == [False] * 4
     if correct:
         assert len(steps) == 4

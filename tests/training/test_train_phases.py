@@ -258,14 +258,14 @@ def test_being_asked_to_stop_at_the_last_update_of_a_phase_does_not_begin_the_ne
 def test_the_memory_plan_counts_the_prompts_of_held_out_problems(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from securecoderl_edge.training import plan
+    from securecoderl_edge.training.measured_plan import measure_plan
 
     config = settings("selection.problems=2")
     problems = load_problems(config.problems)
     _, held_out = hold_out(problems, config.selection, config.seed)
     long = [replace(each, statement="word " * 80) if each in held_out else each for each in problems]
     write_problems(tmp_path / "problems.jsonl", long)
-    made = plan.make_plan(replace(config, problems=str(tmp_path / "problems.jsonl"), phases=("binary",)), Run(tmp_path))
+    made = measure_plan(replace(config, problems=str(tmp_path / "problems.jsonl"), phases=("binary",)), Run(tmp_path))
     assert made.longest_prompt > 80
 
 

@@ -209,7 +209,7 @@ def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(
 
 def test_shapes_of_the_recipes_have_the_parameters_that_their_makers_state() -> None:
     from securecoderl_edge.models.architecture import architecture_of
-    from securecoderl_edge.training.recipe import known_shapes
+    from securecoderl_edge.training.base import known_shapes
 
     counts = {name: architecture_of(config, name).parameters() for name, config in known_shapes().items()}
     assert counts["deepseek-ai/deepseek-coder-1.3b-instruct"] == 1_346_471_936

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -32,6 +34,10 @@ SOURCE_KEY = "gguf_source"
 _VERSION = 1
 # Types that stay; all others become float32.
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+# ggml's numbers of these types.
+_F32, _TWO_BYTES = 0, (1, 30)
+# Bytes that wait for the disk, so that waiting for it takes seconds at most: nothing interrupts it.
+_UNSYNCED = 256 << 20
 # Numbers that are dequantized at a time: gguf needs several times as much for its own steps.
 _AT_ONCE = 1 << 20
 
@@ -54,18 +60,22 @@ class _Weight:
         return self.rows * self.columns * _BYTES[self.dtype]
 
 
-def folder_of_gguf(path: Path) -> Path:
+def folder_of_gguf(path: Path, tell: Callable[[str], None] = lambda line: None) -> Path:
     """The Hugging Face folder of a GGUF file, in the user's cache under the file's hash; converted once.
+
+    Args:
+        tell: called with one line before a conversion.
 
     Raises:
         UsageError: an adapter, or a model that the folder cannot express (named).
         SceError: the file is damaged, or the cache folder cannot be written.
         MissingExtra: gguf or tokenizers is not installed.
     """
-    target = cache_folder() / "gguf" / known_sha256(path)
+    target = converted_folder() / known_sha256(path)
     remove_abandoned(target)
     if _is_whole(target):
         return target
+    tell(conversion_in_words(path, converted_bytes(read_header(path)), target))
     shutil.rmtree(target, ignore_errors=True)
     try:
         # A whole folder is never replaced: another process may be reading it.
@@ -79,6 +89,31 @@ def folder_of_gguf(path: Path) -> Path:
             raise SceError(f"{error}. Set XDG_CACHE_HOME to another folder to keep converted models in.") from None
         raise
     return target
+
+
+def converted_folder() -> Path:
+    """Where the folders of GGUF files are."""
+    return cache_folder() / "gguf"
+
+
+def converted_bytes(header: GgufHeader) -> int:
+    """The size of the weights that a GGUF file becomes."""
+    return sum(math.prod(each.sizes) * (2 if each.type in _TWO_BYTES else 4) for each in header.weights)
+
+
+def conversion_in_words(path: Path, size: int, target: Path) -> str:
+    """One line on the conversion of a file to ``size`` bytes in ``target``."""
+    return f"{path} ({path.stat().st_size / 1e9:.2f} GB) is converted once, to {size / 1e9:.2f} GB in {target}"
+
+
+def architecture_of_gguf(header: GgufHeader, path: Path) -> Architecture:
+    """The architecture of a GGUF file, from its ``header``; nothing is converted, and most weights are not read.
+
+    Raises:
+        UsageError, SceError: as `folder_of_gguf`.
+    """
+    _require_model(header, path)
+    return architecture_of(config_of(header, _divisors(header, path), path), str(path))
 
 
 def gguf_source(folder: Path) -> dict[str, Any] | None:
@@ -98,7 +133,7 @@ def _convert(path: Path, folder: Path, digest: str) -> None:
     header = read_header(path, with_lists=True)
     _require_model(header, path)
     kinds = _kinds(header, path)
-    config = config_of(header, _divisors(header, kinds, path), path)
+    config = config_of(header, _divisors(header, path), path)
     shape = architecture_of(config, str(path))
     weights = _plan(header, kinds, shape, path)
     vocabulary = tokenizer_files_of(header, shape.vocabulary, path)
@@ -164,14 +199,14 @@ def _kinds(header: GgufHeader, path: Path) -> dict[str, Any]:
     return kinds
 
 
-def _divisors(header: GgufHeader, kinds: dict[str, Any], path: Path) -> list[float]:
+def _divisors(header: GgufHeader, path: Path) -> list[float]:
     """The content of `ROPE_DIVISORS`, if the file has it."""
     import numpy as np
 
     tensor = next((tensor for tensor in header.tensors if tensor.name == ROPE_DIVISORS), None)
     if tensor is None:
         return []
-    if kinds[ROPE_DIVISORS].name != "F32" or len(tensor.sizes) != 1:
+    if tensor.type != _F32 or len(tensor.sizes) != 1 or tensor.start + 4 * tensor.sizes[0] > path.stat().st_size:
         raise SceError(f"{path}: damaged at tensor {ROPE_DIVISORS}; download it again")
     divisors: list[float] = np.fromfile(path, np.float32, tensor.sizes[0], offset=tensor.start).tolist()
     return divisors
@@ -227,9 +262,14 @@ def _write_weights(file: IO[bytes], out: IO[bytes], weights: list[_Weight], shap
     text = json.dumps(index).encode()
     text += b" " * (-len(text) % 8)
     out.write(len(text).to_bytes(8, "little") + text)
+    written = 0
     for weight in weights:
         values = restored(weight.name, _numbers(file, weight, path).reshape(weight.sizes), shape)
-        out.write(np.ascontiguousarray(values).data)
+        written += out.write(np.ascontiguousarray(values).data)
+        if written > _UNSYNCED:
+            out.flush()
+            os.fsync(out.fileno())
+            written = 0
 
 
 def _numbers(file: IO[bytes], weight: _Weight, path: Path) -> np.ndarray[Any, Any]:
