@@ -9,9 +9,11 @@ written to a folder, with what was read and how it failed.
 from __future__ import annotations
 
 import argparse
+import bz2
 import contextlib
 import gzip
 import json
+import lzma
 import multiprocessing
 import os
 import random
@@ -120,6 +122,72 @@ def make_datasets(folder: Path) -> list[Path]:
     return made
 
 
+def make_tables(folder: Path) -> list[Path]:
+    import pyarrow
+    import pyarrow.parquet
+    from dataset_files import MBPP_RECORD
+
+    record = {**MBPP_RECORD, "tags": ["a", None], "more": {"x": 1.5, "y": [[1], []]}, "raw": b"\x00", "none": None}
+    table = pyarrow.Table.from_pylist([{**record, "task_id": number} for number in range(12)])
+    words = pyarrow.array(["same", "other"] * 6).dictionary_encode()
+    table = table.append_column("word", words).append_column("flag", pyarrow.array([True, None] * 6))
+    for compression in ("snappy", "zstd", "gzip", "none"):
+        pyarrow.parquet.write_table(table, folder / f"{compression}.parquet", compression=compression, row_group_size=5)
+    for name, new in (("file", pyarrow.ipc.new_file), ("stream", pyarrow.ipc.new_stream)):
+        for compression in ("zstd", None):
+            options = pyarrow.ipc.IpcWriteOptions(compression=compression)
+            path = str(folder / f"{name}-{compression}.arrow")
+            with pyarrow.OSFile(path, "wb") as sink, new(sink, table.schema, options=options) as out:
+                out.write_table(table, max_chunksize=5)
+    return list(folder.iterdir())
+
+
+def make_packed(folder: Path) -> list[Path]:
+    from dataset_files import MBPP_RECORD
+
+    make_problems(folder)
+    text = (folder / "problems.jsonl").read_bytes()
+    for path in folder.iterdir():
+        path.unlink()
+    cells = "task_id,text,code,test_list\n" + '1,Say 1.,print(1),"[""assert f() == 1""]"\n' * 9
+    records = json.dumps([MBPP_RECORD] * 3).encode()
+    for packed, pack in (("xz", lzma.compress), ("gz", gzip.compress), ("bz2", bz2.compress)):
+        for name, content in (("problems.jsonl", text), ("cells.csv", cells.encode()), ("array.json", records)):
+            (folder / f"{name}.{packed}").write_bytes(pack(content))
+    return list(folder.iterdir())
+
+
+def make_scores(folder: Path) -> list[Path]:
+    from securecoderl_edge.problems.problem_file import write_problems
+    from securecoderl_edge.problems.sources import load_problems
+
+    chosen = [each for name in ("starter:eval", "mbpp:test") for each in load_problems(name)[:3]]
+    write_problems(folder / "problems.jsonl", chosen)
+    rows = [{"id": each.id, "sample": 0, "completion": text} for each in chosen for text in each.solutions[:1]]
+    (folder / "completions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with contextlib.chdir(folder):
+        assert not command(*SCORE)
+    return [folder / "completions.jsonl", folder / "scores.jsonl"]
+
+
+SCORE = ("score", "--problems", "problems.jsonl", "--completions", "completions.jsonl", "--out", "scores.jsonl",
+         "--workers", "1")  # fmt: skip
+
+
+def read_scored(folder: Path) -> None:
+    from securecoderl_edge.problems.sources import load_problems
+    from securecoderl_edge.scoring.score_files import read_scores, read_submissions
+
+    problems, completions = load_problems(str(folder / "problems.jsonl")), folder / "completions.jsonl"
+    valid = [problem for problem in problems if problem.solutions]
+    submissions = []
+    with contextlib.suppress(SceError):
+        submissions = read_submissions(completions, problems, "auto")
+    assert valid
+    with contextlib.suppress(SceError):
+        read_scores(folder / "scores.jsonl", submissions, {"credit_rule": "any", "security": "both"})
+
+
 # ---- models
 
 
@@ -138,6 +206,40 @@ def make_adapter(folder: Path) -> list[Path]:
     with contextlib.chdir(folder):
         make_run(Path("run"), Path("base"))
     return [path for path in (folder / "run").rglob("*") if path.is_file()]
+
+
+def make_tokenizer(folder: Path) -> list[Path]:
+    from tiny_models import build_model
+
+    build_model(folder / "model")
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json")
+    return [path for name in names if (path := folder / "model" / name).is_file()]
+
+
+def read_tokenizer_of_folder(folder: Path) -> None:
+    from securecoderl_edge.models.tokenizer import read_tokenizer
+
+    tokenizer = read_tokenizer(folder / "model")
+    for text in ("def f(x):\n    return x + 1\n", "é \ud7ff\U0001f600\0", "a" * 5000, " \n" * 2000):
+        tokenizer.decode(tokenizer.encode(text)[:100])
+
+
+def make_peft(folder: Path) -> list[Path]:
+    from tiny_models import build_adapter, build_model
+
+    build_model(folder / "model")
+    build_adapter(folder / "adapter", folder / "model")
+    return [path for path in (folder / "adapter").iterdir() if path.is_file()]
+
+
+def read_peft(folder: Path) -> None:
+    from securecoderl_edge.models.adapters import peft_config, read_lora_config
+    from securecoderl_edge.runtimes.adapted import resolve_adapted
+
+    for read in (read_lora_config, peft_config):
+        with contextlib.suppress(SceError):
+            read(folder / "adapter")
+    ask_spec(resolve_adapted(str(folder / "model"), str(folder / "adapter")))
 
 
 def make_gguf(folder: Path) -> list[Path]:
@@ -162,12 +264,16 @@ def make_onnx(folder: Path) -> list[Path]:
 
 def ask(model: Path) -> None:
     """What `sce generate` does with a model: two tokens for one prompt."""
+    from securecoderl_edge.runtimes.spec import resolve_model
+
+    ask_spec(resolve_model(str(model)))
+
+
+def ask_spec(spec: Any) -> None:
     from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
     from securecoderl_edge.runtimes.protocol import Sampling
-    from securecoderl_edge.runtimes.spec import resolve_model
 
-    spec = resolve_model(str(model))
     settings = RuntimeSettings(device="cpu", threads=1, sandbox="off")
     check_runtime([spec], settings)
     with opened(spec, settings) as (runtime, asking):
@@ -262,6 +368,19 @@ def read_settings(folder: Path) -> None:
     resolve(str(folder / "settings.toml"), (), {})
 
 
+def make_defaults(folder: Path) -> list[Path]:
+    path = folder / "securecoderl-edge" / "config.toml"
+    path.parent.mkdir()
+    path.write_text('[generate]\nmodel = "nano"\nmax-tokens = 512\n\n[bench]\nsamples = 2\n\n[models]\nx = "x.gguf"\n')
+    return [path]
+
+
+def read_defaults(folder: Path) -> None:
+    os.environ["XDG_CONFIG_HOME"] = str(folder)
+    for words in (("config",), ("bench", "--help"), ("generate", "--help"), ("models",)):
+        command(*words)
+
+
 def make_requests(folder: Path) -> list[Path]:
     message = {"role": "user", "content": "Say 1."}
     sampling = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 9, "stop": ["x"], "seed": 1, "n": 2, "best_of": 3}
@@ -293,14 +412,20 @@ def read_requests(folder: Path) -> None:
 WAYS = {
     "problems": WayIn(make_problems, read_problems),
     "datasets": WayIn(make_datasets, read_problems),
+    "tables": WayIn(make_tables, read_problems),
+    "packed": WayIn(make_packed, read_problems),
+    "scores": WayIn(make_scores, read_scored),
     "folder": WayIn(make_folder, read_model),
     "run": WayIn(make_adapter, read_run),
+    "tokenizer": WayIn(make_tokenizer, read_tokenizer_of_folder),
+    "adapter": WayIn(make_peft, read_peft),
     "gguf": WayIn(make_gguf, read_gguf),
     "gguf-as-base": WayIn(make_gguf, read_gguf_as_base),
     "onnx": WayIn(make_onnx, read_model),
     "training": WayIn(make_training, read_training),
     "evaluation": WayIn(make_evaluation, read_evaluation),
     "settings": WayIn(make_settings, read_settings),
+    "defaults": WayIn(make_defaults, read_defaults),
     "requests": WayIn(make_requests, read_requests),
 }
 
@@ -308,10 +433,22 @@ WAYS = {
 # ---- damage
 
 
+PACKED = {".xz": (lzma.compress, lzma.decompress), ".gz": (gzip.compress, gzip.decompress),
+          ".bz2": (bz2.compress, bz2.decompress)}  # fmt: skip
+
+
 def damaged(path: Path, rng: random.Random) -> None:
     """Change a file, as text of its format half of the time, else as bytes."""
     content = path.read_bytes()
     changed = None
+    if path.suffix in PACKED and rng.random() < 0.6:  # what is in it
+        pack, unpack = PACKED[path.suffix]
+        path.write_bytes(unpack(content))
+        inner = path.rename(path.with_suffix(""))
+        damaged(inner, rng)
+        inner.write_bytes(pack(inner.read_bytes()))
+        inner.rename(path)
+        return
     if rng.random() < 0.6:
         with contextlib.suppress(ValueError):
             changed = _changed_json(content, path.suffix, rng)
@@ -354,8 +491,10 @@ def _changed_value(value: Any, rng: random.Random) -> Any:
 def _changed_bytes(content: bytes, rng: random.Random) -> bytes:
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 3, 10))):
-        # Headers are at the beginning.
+        # Headers are at the beginning, or at the end.
         place = rng.randrange(max(1, min(len(data), rng.choice((64, 4096, 1 << 40)))))
+        if rng.random() < 0.25:
+            place = len(data) - 1 - place
         length = rng.choice((1, 4, 8, 100))
         what = rng.randrange(6)
         if what == 0 and data:

@@ -31,12 +31,17 @@ _IMPORT_OF_NAME = {module: f"import {module}" for module in _MODULES.split()} | 
 # Expressions that hold, or do not, whatever a program does.
 _ALWAYS_ONE_WAY = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Lambda, ast.GeneratorExp)
 
+# A tree takes two hundred times the memory of its text.
+_LONGEST_SOURCE = 1 << 22
+
 # Python 3.11 raises SystemError if two threads take turns within one tree.
 _parsing = threading.Lock()
 
 
 def syntax_tree(source: str, mode: str = "exec") -> Any:
-    """`ast.parse`, for any thread."""
+    """`ast.parse`, for any thread; a text of more than 4 MiB is a ValueError."""
+    if len(source) > _LONGEST_SOURCE:
+        raise ValueError("too long to be parsed")
     with _parsing:
         return ast.parse(source, mode=mode)
 

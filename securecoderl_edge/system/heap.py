@@ -1,4 +1,4 @@
-"""Memory that glibc's malloc keeps after it is freed, and how to return it to the system."""
+"""Memory that glibc's malloc keeps after it is freed, and how to return it to the system; bounds on memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,35 @@ import ctypes
 import os
 import platform
 import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # Memory may grow by so much before free memory is returned: new pages cost time.
 GROWTH_BYTES = 256 << 20
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
 _LARGE_BLOCK_BYTES = 16 << 20
+
+
+@contextmanager
+def bounded_memory(growth: int) -> Iterator[None]:
+    """Let the process take so many more bytes of address space in the block; a MemoryError says that it needs more.
+
+    No effect where the system does not tell what is in use. Other threads of the process have the same bound.
+    """
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
+    except (OSError, ValueError):
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    bound = pages * resource.getpagesize() + growth
+    resource.setrlimit(resource.RLIMIT_AS, (bound if soft == resource.RLIM_INFINITY else min(bound, soft), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def return_large_blocks() -> None:

@@ -18,8 +18,10 @@ from securecoderl_edge.system.files import write_atomically, writing
 
 # Bytes of a line, as a record of a data set can be; decoded, JSON takes up to 25 times as many.
 LONGEST_LINE = 1 << 26
-# Of a line, which take up to a hundred times their length; and blank lines, which compressed files have in billions.
-_MOST_CONTAINERS, _MOST_BLANK = 2_000_000, 10_000_000
+# In one record: objects and lists take up to a hundred times their length, other values ten times.
+_MOST_CONTAINERS, _MOST_COMMAS = 2_000_000, 4_000_000
+# In a row; a compressed file can have billions.
+_MOST_BLANK = 10_000_000
 # What reading a compressed file that is damaged raises; bzip2 raises an OSError without a number.
 DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -144,8 +146,8 @@ def decode_line(line: bytes, where: str) -> Any:
     Raises:
         SceError: it is not JSON; the message begins with ``where``.
     """
-    if line.count(b"{") + line.count(b"[") > _MOST_CONTAINERS:
-        raise SceError(f"{where}: more than {_MOST_CONTAINERS:,} objects and lists")
+    if reason := excess(line):
+        raise SceError(f"{where}: {reason}")
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -153,6 +155,15 @@ def decode_line(line: bytes, where: str) -> Any:
     except (ValueError, RecursionError) as error:
         fault = f"not valid JSON ({getattr(error, 'msg', error)})"
         raise SceError(f"{where}: {'a number with too many digits' if type(error) is ValueError else fault}") from None
+
+
+def excess(text: bytes) -> str:
+    """Why the JSON or CSV of one record would take too much memory; empty if it does not."""
+    if len(text) <= _MOST_CONTAINERS:
+        return ""
+    if text.count(b"{") + text.count(b"[") > _MOST_CONTAINERS:
+        return f"more than {_MOST_CONTAINERS:,} objects and lists"
+    return f"more than {_MOST_COMMAS:,} values" if text.count(b",") > _MOST_COMMAS else ""
 
 
 def drop_truncated_line(path: Path) -> None:

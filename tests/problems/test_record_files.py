@@ -17,7 +17,8 @@ from dataset_files import HUMANEVAL_RECORD, MBPP_RECORD, consume, write_lines
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
-from securecoderl_edge.problems.datasets.record_files import Unreadable, read_records
+from securecoderl_edge.problems.datasets.record_files import read_records
+from securecoderl_edge.problems.datasets.records import Unreadable
 from securecoderl_edge.problems.sources import load_problems, open_problems
 
 OURS = {"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}

@@ -24,7 +24,8 @@ from securecoderl_edge.problems.datasets import (
     verified,
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
-from securecoderl_edge.problems.datasets.record_files import Unreadable, form_of, read_records
+from securecoderl_edge.problems.datasets.record_files import form_of, read_records
+from securecoderl_edge.problems.datasets.records import Unreadable
 from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests

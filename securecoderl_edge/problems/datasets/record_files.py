@@ -13,12 +13,13 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.system.rows import DAMAGES, LONGEST_LINE, bounded_lines, open_unpacked
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems.datasets.records import Record, Unreadable
+from securecoderl_edge.problems.datasets.tables import rows_of_table
+from securecoderl_edge.system.rows import DAMAGES, LONGEST_LINE, bounded_lines, excess, open_unpacked
 
 Form = Literal["lines", "array", "object", "prompts", "csv", "parquet", "arrow"]
 
@@ -27,35 +28,12 @@ _PIECE = 1 << 16
 # The keys of SecureCodeRL's prompts; the second is from an older form, without tests.
 _PROMPTS_KEYS = ("prompts_with_tests", "prompts")
 _PROMPTS = re.compile(rb'\A\{[^{]*?"(?:prompts_with_tests|prompts)"\s*:\s*\[', re.DOTALL)
-_ROWS_AT_A_TIME = 64
 # A longer record is invalid: a string without an end would fill the memory.
 _LONGEST_VALUE = LONGEST_LINE
 # A syntax error this close to the end of the text read so far may be an incomplete record.
 _LONGEST_TOKEN = 16
 _SPACE = re.compile(r"[ \t\r\n]+")
 _UNDECODED = re.compile("[\udc80-\udcff]")
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """Replaces a record that cannot be read; ``reason`` is the same for the same fault."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record of a file.
-
-    Attributes:
-        location: its line number, or ``record 3``, ``row 3``.
-        name: its key in the file, or its number from 0.
-        value: the decoded value, or `Unreadable`.
-    """
-
-    location: str
-    name: str
-    value: Any
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -68,7 +46,7 @@ def read_records(path: Path) -> Iterator[Record]:
     """
     form = form_of(path)
     if form in ("parquet", "arrow"):
-        return _rows(path, form)
+        return rows_of_table(path, form)
     if form == "csv":
         return _cells(path)
     return _lines(path) if form == "lines" else _items(path, form)
@@ -172,6 +150,8 @@ def _lines(path: Path) -> Iterator[Record]:
 
 
 def _of_line(line: bytes) -> Any:
+    if reason := excess(line):
+        return Unreadable(reason)
     text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
     try:
         value, end = _decoded(text)
@@ -265,6 +245,8 @@ class _Text:
         self.sign()
         size = _PIECE
         while True:
+            if self._is_excess():
+                raise json.JSONDecodeError("Too many values", self._text, self._start)
             try:
                 value, end = _decoded(self._text, self._start)
                 if end < len(self._text) or self._is_whole:
@@ -277,6 +259,10 @@ class _Text:
                 raise json.JSONDecodeError("Too long a value", self._text, self._start)
             self._read(size)
             size *= 2  # so that a long value is not decoded from its beginning for every piece of it
+
+    def _is_excess(self) -> bool:
+        is_long = len(self._text) - self._start > _PIECE
+        return is_long and bool(excess(self._text[self._start :].encode("utf-8", "surrogateescape")))
 
     def _read(self, size: int) -> None:
         piece = self._file.read(size)
@@ -295,7 +281,10 @@ def _cells(path: Path) -> Iterator[Record]:
     number = 0
     try:
         with open_unpacked(path) as file:
-            lines = ("\0" if line is None else line.decode("utf-8", "surrogateescape") for line in bounded_lines(file))
+            lines = (
+                "\0" if line is None or excess(line) else line.decode("utf-8", "surrogateescape")
+                for line in bounded_lines(file)
+            )
             for number, row in enumerate(csv.DictReader(lines), 1):
                 cells = {(key or "").removeprefix("\ufeff"): _of_cell(cell) for key, cell in row.items() if cell}
                 is_damaged = any(isinstance(each, Unreadable) for each in cells.values())
@@ -313,51 +302,3 @@ def _of_cell(cell: Any) -> Any:
     if isinstance(value, (list, dict)):
         return value
     return Unreadable("not UTF-8 text") if _UNDECODED.search(cell) else cell
-
-
-def _rows(path: Path, form: Form) -> Iterator[Record]:
-    with needs("pyarrow", "hub", "(to read Parquet and Arrow files)"):
-        import pyarrow
-    number = 0
-    try:
-        for batch in _batches(path, form):
-            for row in range(batch.num_rows):
-                yield Record(f"row {number}", str(number), _of_row(batch, row))
-                number += 1
-    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # such as a name that is no text
-        if number == 0:
-            raise SceError(
-                f"{path}: damaged {form.capitalize()} file ({str(error)[:120]}); download it again"
-            ) from None
-        yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
-
-
-def _batches(path: Path, form: Form) -> Iterator[Any]:
-    """Pieces of a table, without its times: they have values that Python cannot represent, and nobody needs them."""
-    import pyarrow.ipc
-    import pyarrow.parquet
-
-    def kept(schema: Any) -> list[str]:
-        return [field.name for field in schema if not pyarrow.types.is_temporal(field.type)]
-
-    if form == "parquet":
-        with pyarrow.parquet.ParquetFile(path) as table:
-            yield from table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=kept(table.schema_arrow))
-        return
-    with pyarrow.memory_map(str(path)) as source:
-        is_file = source.read(6) == b"ARROW1"
-        source.seek(0)
-        reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
-        batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-        for batch in batches:
-            batch.validate(full=True)  # Arrow believes what a file says about its own sizes
-            yield batch.select(kept(batch.schema))
-
-
-def _of_row(batch: Any, row: int) -> Any:
-    try:
-        return batch.slice(row, 1).to_pylist()[0]
-    except UnicodeDecodeError:
-        return Unreadable("not UTF-8 text")
-    except (ValueError, OverflowError):
-        return Unreadable("a value that Python cannot represent")

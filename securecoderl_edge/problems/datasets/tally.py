@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem_file import ProblemError
 
 T = TypeVar("T")
+# Dropped records; those that are filtered may be hundreds of thousands.
+_MOST_IN_A_ROW = 300_000
 
 
 class DropRecord(ProblemError):
@@ -50,6 +53,7 @@ class Tally:
     filtered_tests: dict[str, Dropped] = field(default_factory=dict)
     dropped_tests: dict[str, Dropped] = field(default_factory=dict)
     dropped_solutions: dict[str, Dropped] = field(default_factory=dict)
+    _in_a_row: tuple[int, int] = field(default=(0, 0), compare=False, repr=False)
 
     @property
     def read(self) -> int:
@@ -61,7 +65,15 @@ class Tally:
         self.filtered.setdefault(reason, Dropped(0, where)).count += 1
 
     def drop(self, where: str, reason: ProblemError | str) -> None:
-        """Count one dropped record."""
+        """Count one dropped record.
+
+        Raises:
+            SceError: there were too many in a row, as a small compressed file can have.
+        """
+        kept, count = self._in_a_row
+        self._in_a_row = self.kept, count + 1 if kept == self.kept else 1
+        if count >= _MOST_IN_A_ROW:
+            raise SceError(f"{where}: more than {_MOST_IN_A_ROW:,} unusable records in a row ({reason})")
         self.malformed += isinstance(reason, ProblemError) and not isinstance(reason, DropRecord)
         self.dropped.setdefault(str(reason), Dropped(0, where)).count += 1
 
