@@ -86,9 +86,9 @@ def split(file: str, config: SplitConfig) -> None:
 def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> None:
     """Find problems of FILE that have an exact or near duplicate in OTHER.
 
-    Each line has the two ids, the similarity of their words, and what is alike: the words of the statements; else the
-    code of a reference, except for its names and constants; else the name of the function, which can be a coincidence.
-    Exit code 1 if there are any.
+    Each line has the two ids, the similarity of their words, and what is alike. These are the words of the statements;
+    else the code of a reference, except for its names and constants; else the name of the function, which can be a
+    coincidence. Exit code 1 if there are any.
     """
     from securecoderl_edge.problems.train_eval_split import find_leaks, find_leaks_in_other_words
 

@@ -141,7 +141,7 @@ def _traits_of(value: Any, at: str) -> Iterator[str]:
         return
     if isinstance(value, (int, float)):
         yield f"{at}: {_order(value, 0)} 0"
-        if set(str(value)) - set("-01"):
+        if abs(value) >= 10 and set(str(value)) - set("-01"):
             yield f"{at}: not binary"
         size = len(str(int(abs(value)))) if math.isfinite(value) else 0
         yield from (f"{at}: {digits} digits" for digits in range(1, size + 1))

@@ -16,12 +16,12 @@ import ast
 import builtins
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.languages.language import C
-from securecoderl_edge.languages.python_source import UNREADABLE, is_literal, parse
+from securecoderl_edge.languages.python_source import UNREADABLE, is_literal, parse, with_first_lines
 from securecoderl_edge.problems.assertions import Assertion, assertions_of, satisfies
 from securecoderl_edge.problems.comparison import same_output
 from securecoderl_edge.problems.problem import Problem
@@ -104,22 +104,20 @@ def _with_driver(problem: Problem) -> Iterator[CheapProgram]:
 def _of_function(problem: Problem, reference: str, returned: Sequence[str]) -> Iterator[CheapProgram]:
     name, assertions = problem.entry_point or "", assertions_of(problem)
     tree = parse(reference) if reference else None
-    for text in [each for each in _constants(assertions, returned) if _may_pass(each, assertions, name)][:_MOST]:
-        yield CheapProgram(f"return {text:.60}", _program(tree, name, f"return {text}", problem.assertions))
+    may_pass = [each for each in _constants(assertions, returned) if _may_pass(each, assertions, name)]
+    statements = [f"return {text}" for text in may_pass[:_MOST]]
     errors = list(dict.fromkeys(error for each in assertions if each.comparison == "raises" for error in each.expected))
-    if errors:
-        own = [error for error in errors if not hasattr(builtins, error)]
-        defined = "".join(f"class {error}(Exception):\n    pass\n" for error in own)
-        for each in errors:
-            raising = _program(tree, name, f"raise {each}", problem.assertions)
-            yield CheapProgram(f"raise {each}", defined + raising)
-        if len(errors) > 1:
-            raising = _program(tree, name, "raise Each", problem.assertions)
-            together = f"class Each({', '.join(errors)}):\n    pass\n"
-            yield CheapProgram(f"raise {' and '.join(errors):.60}", defined + together + raising)
-    for place, copied in enumerate(_parameters(tree, name)):
-        copying = _program(tree, name, f"return {copied}", problem.assertions)
-        yield CheapProgram(f"return argument {place + 1}", copying)
+    statements += [f"raise {error}" for error in errors]
+    if len(errors) > 1:
+        statements.append(f"raise type('Error', ({', '.join(errors)}), {{}})")
+    own = [f"class {error}(Exception): pass" for error in errors if not hasattr(builtins, error)]
+    named = [(f"{each:.60}", each) for each in statements]
+    named += [
+        (f"return argument {place}", f"return {copied}") for place, copied in enumerate(_parameters(tree, name), 1)
+    ]
+    for words, statement in named:
+        for program in _programs(tree, name, statement, "\n".join(problem.assertions)):
+            yield CheapProgram(words, with_first_lines(program, own) if own else program)
 
 
 def _constants(assertions: Iterable[Assertion], returned: Iterable[str]) -> Iterator[str]:
@@ -130,7 +128,8 @@ def _constants(assertions: Iterable[Assertion], returned: Iterable[str]) -> Iter
         expected = each.expected
         match each.comparison:
             case "equal" | "identical":
-                values.append(expected)
+                # Also of ``[f(1)] == [2]``.
+                values += [expected, *(expected[:_MOST_COPIED] if isinstance(expected, (list, tuple)) else ())]
             case "near":
                 near.append(expected)
             case "among":
@@ -184,10 +183,10 @@ def _may_pass(text: str, assertions: Sequence[Assertion], name: str) -> bool:
     return True
 
 
-def _program(tree: ast.Module | None, name: str, statement: str, assertions: Collection[str]) -> str:
+def _programs(tree: ast.Module | None, name: str, statement: str, assertions: str) -> Iterator[str]:
     """The reference with this statement as the body of the function under test, or of each method of the class.
 
-    Without a reference, a function that accepts all arguments; or a class, if tests use attributes of what it returns.
+    Without a reference, a function that accepts all arguments; and a class, if tests may use an object of it.
     """
     if tree is not None and any(True for _ in _tested(tree, name)):
         # A fresh copy: the tree itself is used again.
@@ -196,18 +195,16 @@ def _program(tree: ast.Module | None, name: str, statement: str, assertions: Col
             node.body = ast.parse("pass" if node.name == "__init__" else statement).body
         kept = (ast.Import, ast.ImportFrom, *_DEFINITIONS, ast.ClassDef, ast.Assign, ast.AnnAssign)
         changed.body = [node for node in changed.body if isinstance(node, kept)]
-        return f"{ast.unparse(changed)}\n"
+        yield f"{ast.unparse(changed)}\n"
+        return
     function = f"def {name}(*arguments, **keywords):\n    {statement}\n"
-    text = "\n".join(assertions)
-    if "Solution()" in text:
-        return f"{function}class Solution:\n    {name} = staticmethod({name})\n"
-    if re.search(rf"\b{re.escape(name)}\([^\n]*\)\.\w+\(|=\s*{re.escape(name)}\([^\n]*\)\s*$", text, re.MULTILINE):
-        return (
+    yield f"{function}class Solution:\n    {name} = staticmethod({name})\n" if "Solution()" in assertions else function
+    if re.search(rf"\b{re.escape(name)}\(.*\)\.\w|=\s*{re.escape(name)}\(", assertions):
+        yield (
             f"def constant(*arguments, **keywords):\n    {statement}\n"
             f"class {name}:\n    def __init__(self, *arguments, **keywords):\n        pass\n"
             "    def __getattr__(self, name):\n        return constant\n"
         )
-    return function
 
 
 def _tested(tree: ast.Module, name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

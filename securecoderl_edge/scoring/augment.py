@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -89,7 +89,7 @@ def augment(problem: Problem, scorer: Scorer, most: int = NEW_TESTS, seed: int =
 
     The problem keeps its id; a tag tells how many of its tests are new. It is refused if its reference fails the given
     tests, reads the clock, gives different results in two runs (random numbers get another seed), or if all tests
-    together have fewer than `LEAST_OUTPUTS` outputs: two are enough where it only chooses among constants.
+    together have fewer than `LEAST_OUTPUTS` outputs: two are enough where the new ones are constants in the reference.
 
     Args:
         seed: of the changes.
@@ -107,7 +107,7 @@ def augment(problem: Problem, scorer: Scorer, most: int = NEW_TESTS, seed: int =
         outputs = [_output_of(problem, place) for place in range(problem.test_count)]
         tests = _rarest(list(filter(None, recorded)), outputs, _COMPARED * most)
         chosen = _rarest(_agreed(problem, tests, references, scorer), outputs, most)
-        _check_outputs({*outputs, *(output for _, output in chosen)}, _constants_of(references[0]))
+        _check_outputs(set(outputs), {output for _, output in chosen}, _constants_of(references[0]))
         return Augmented(_ordered(problem, chosen, outputs), len(chosen))
     except Refused as refused:
         return Augmented(problem, refusal=str(refused))
@@ -164,15 +164,15 @@ def _rarest(tests: Sequence[tuple[Any, str]], outputs: Sequence[str], most: int)
     return chosen
 
 
-def _check_outputs(outputs: Collection[str], constants: Sequence[Any]) -> None:
-    """Two outputs are enough where the reference only chooses among constants.
+def _check_outputs(given: set[str], new: set[str], constants: Sequence[Any]) -> None:
+    """Two outputs are enough where the new ones are constants in the reference: it may have no others.
 
     Raises:
         Refused: there are too few.
     """
-    enough = 2 if set(outputs) <= {"True", "False", "None", *map(repr, constants)} else LEAST_OUTPUTS
-    if len(outputs) < enough:
-        raise Refused(f"its reference gives {len(outputs)} outputs for all inputs, and {enough} are needed")
+    enough = 2 if new - given <= {"True", "False", "None", *map(repr, constants)} else LEAST_OUTPUTS
+    if len(given | new) < enough:
+        raise Refused(f"its reference gives {len(given | new)} outputs for all inputs, and {enough} are needed")
 
 
 def _ordered(problem: Problem, chosen: Sequence[tuple[Any, str]], outputs: Sequence[str]) -> Problem:

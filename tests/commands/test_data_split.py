@@ -111,18 +111,25 @@ def test_files_of_a_split_are_overwritten_only_by_force() -> None:
 
 
 def test_leaks_are_listed_and_their_problems_can_be_left_out() -> None:
-    write_lines(Path("train.jsonl"), PROBLEMS)
-    write_lines(Path("eval.jsonl"), [record("same", TEXTS[3]), NEAR_COPY])
+    function = {"kind": "call", "tests": [], "assertions": ["assert is_balanced('()')"]}
+    write_lines(Path("train.jsonl"), [*PROBLEMS[:4], {**PROBLEMS[4], **function, "entry_point": "is_balanced"}])
+    named = {**record("name", "Brackets."), **function, "entry_point": "isBalanced"}
+    write_lines(Path("eval.jsonl"), [record("same", TEXTS[3]), NEAR_COPY, named])
     result = run("leaks", "train.jsonl", "eval.jsonl", "--out", "clean.jsonl")
     assert result.exit_code == 1
-    assert [line.split("\t")[:2] for line in result.stdout.splitlines()] == [["0", "copy"], ["3", "same"]]
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [(one, other, by) for one, other, _, by in rows] == [
+        ("0", "copy", "words"),
+        ("3", "same", "words"),
+        ("4", "name", "name"),
+    ]
     assert result.stderr.splitlines() == [
-        "2 of 5 problems of train.jsonl have a duplicate in eval.jsonl: 1 exact, 1 near",
-        "wrote 3 problems to clean.jsonl",
+        "3 of 5 problems of train.jsonl have a duplicate in eval.jsonl: 1 exact, 1 near, 0 by code, 1 by name",
+        "wrote 2 problems to clean.jsonl",
     ]
     clean = run("leaks", "clean.jsonl", "eval.jsonl", "--json")
     assert clean.exit_code == 0
-    assert json.loads(clean.stdout) == {"problems": 3, "others": 2, "leaks": []}
+    assert json.loads(clean.stdout) == {"problems": 2, "others": 3, "leaks": []}
 
 
 def test_a_file_of_which_everything_leaks_is_not_written() -> None:

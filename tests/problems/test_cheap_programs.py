@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from securecoderl_edge.problems.cheap_programs import cheap_programs
 from securecoderl_edge.problems.problem import Problem, Test
@@ -35,7 +39,10 @@ def names(problem: Problem, reference: str = "") -> set[str]:
         (["assert sorted(f(1)) == [1, 2]"], "return [1, 2]"),
         (["x = f(1)\nassert x == 4 and x > 0"], "return 4"),
         (["assert raises(f(1), ValueError)"], "raise ValueError"),
-        (["assert raises(f(1), ValueError)", "assert raises(f(2), KeyError)"], "raise ValueError and KeyError"),
+        (
+            ["assert raises(f(1), ValueError)", "assert raises(f(2), KeyError)"],
+            "raise type('Error', (ValueError, KeyError), {})",
+        ),
         (["assert f(4) == 4"], "return argument 1"),
     ],
 )
@@ -74,7 +81,7 @@ def test_the_reference_lends_helpers_and_methods_but_no_demo() -> None:
 def test_an_error_of_the_tests_own_is_defined() -> None:
     problem = call("class Refused(Exception): pass\nassert raises(f(1), Refused)")
     (made,) = [each for each in cheap_programs(problem) if each.name == "raise Refused"]
-    assert made.program.startswith("class Refused(Exception)")
+    assert made.program.startswith("class Refused(Exception): pass")
 
 
 def test_outputs_are_printed_if_all_tests_agree_on_one_or_a_checker_may() -> None:
@@ -98,3 +105,37 @@ def test_programs_in_c_print_the_same_or_return_numbers_and_parameters() -> None
     assert {"return 42", "return 0", "return n", "return all"} <= made_names
     (program,) = [each.program for each in cheap_programs(driven) if each.name == "return 42"]
     assert "int32_t twice(int32_t n, const int *all) { return 42; }" in program
+
+
+HASHABLE = st.none() | st.booleans() | st.integers(-99, 99) | st.text("ab'\\n", max_size=4) | st.binary(max_size=3)
+VALUES = st.recursive(
+    HASHABLE,
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(HASHABLE, inner, max_size=2),
+    max_leaves=5,
+) | st.sets(HASHABLE, min_size=1, max_size=3)
+FORMS = (
+    "assert f({at}) == {value}",
+    "assert {value} == f({at})",
+    "assert f({at}) in [{value}, {at}, 'other']",
+    "x = {at}\nassert f(x) == {value}",
+    "assert [f({at})] == [{value}]",
+    "result = f({at})\nassert result == {value} and True",
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(value=VALUES, forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=4))
+def test_a_constant_that_satisfies_all_tests_is_always_tried(value: Any, forms: list[str]) -> None:
+    texts = [form.format(at=at, value=repr(value)) for at, form in enumerate(forms)]
+    assert any(holds(each.program, texts) for each in cheap_programs(call(*texts)))
+
+
+def holds(program: str, assertions: list[str]) -> bool:
+    """Whether a program of ours passes, run right here."""
+    for text in assertions:
+        names: dict[str, Any] = {}
+        try:
+            exec(f"{program}\n{text}", names)
+        except Exception:
+            return False
+    return True

@@ -93,16 +93,22 @@ def test_a_weak_problem_is_mended(scorer: Scorer) -> None:
         (("import random\ndef f(n): return 2 * n if n < 3 else random.random()",), "different results in two runs"),
         (("import os\ndef f(n): return 2 * n if n < 3 else os.urandom(4)[0]",), "different results in two runs"),
         (("from datetime import date\ndef f(n): return 2 * n + date.today().year * 0",), "reads the clock"),
-        (("def f(n): return 2 if n == 1 else 4",), ""),
-        (("def f(n): return 2 * min(n, 1 + 1)",), f"gives 2 outputs for all inputs, and {LEAST_OUTPUTS} are needed"),
         (("def f(n):\n    assert n < 3\n    return 2 * n",), "no literal result"),
         (("def f(n): return 2 * n if n < 3 else object()",), "no literal result"),
         ((DOUBLE, "def f(n): return 2 * n if n < 3 else 0"), "different results for every other input"),
     ],
 )  # fmt: skip
 def test_a_problem_is_refused_with_the_reason(solutions: tuple[str, ...], reason: str, scorer: Scorer) -> None:
-    found = refusal(call("assert f(1) == 2", "assert f(2) == 4", solutions=solutions), scorer) if reason else ""
-    assert reason in found
+    assert reason in refusal(call("assert f(1) == 2", "assert f(2) == 4", solutions=solutions), scorer)
+
+
+def test_two_outputs_are_enough_if_the_reference_only_chooses_among_constants(scorer: Scorer) -> None:
+    test = "assert f(1) == 2"
+    assert added(call(test, solutions=("def f(n): return 2 if n % 2 else 4",)), scorer)
+    few = refusal(call(test, solutions=("def f(n): return 2 * min(n, 1 + 1)",)), scorer)
+    assert few == f"its reference gives 2 outputs for all inputs, and {LEAST_OUTPUTS} are needed"
+    one = refusal(call(test, solutions=("def f(n): return n and 2",)), scorer)
+    assert one == "its reference gives 1 outputs for all inputs, and 2 are needed"
 
 
 def test_inputs_on_which_the_reference_raises_are_left_out(scorer: Scorer) -> None:
