@@ -28,7 +28,7 @@ COMMANDS = {
     "score": "Score programs: run their tests in the sandbox, and scan them.",
     "data": "Start, import, check, show, count and split problem files.",
     "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",
-    "report": "Write a training run as one HTML page: results, curves, programs.",
+    "report": "Write a training run as one HTML page, or compare several on one page.",
     "config": "Show or change your defaults of options.",
     "doctor": "Check this machine: CPU, sandbox, optional packages, llama.cpp, torch.",
     "completion": "Print a shell script that completes commands and model names.",
