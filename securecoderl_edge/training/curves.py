@@ -2,8 +2,8 @@
 
 TensorBoard gets them where it is installed: it is a folder of the run. trackio and W&B get them only if the user asks
 for it by name, and decide themselves where they go: trackio to this machine unless TRACKIO_SPACE_ID is set, W&B to its
-server unless WANDB_MODE is ``offline``. They are given the numbers, and the names of run and phase. W&B adds facts of
-the machine.
+server unless WANDB_MODE is ``offline``. They are given the numbers, and the names of run and phase. W&B adds the
+command line and facts of the machine.
 """
 
 from __future__ import annotations

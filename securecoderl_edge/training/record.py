@@ -35,6 +35,7 @@ _OWN_NAMES = (
     "report.html",
     "comparison.html",
     "tensorboard",
+    "wandb",
     "phases",
     "policy",
     "exports",
