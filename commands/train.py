@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level, write_nowhere
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import FiniteFloat, options_from
 from securecoderl_edge.commands.train_plan import print_plan
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
 from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_default
-from securecoderl_edge.system.processes import on_ending_signals
+from securecoderl_edge.system.processes import is_first_process, on_ending_signals
 from securecoderl_edge.training.curves import TRACKERS
+from securecoderl_edge.training.folder import check_folder
 from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, choose_recipe, phase_steps, resolve
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings, TrainSettings, cap_steps
 
-if TYPE_CHECKING:
-    pass
+# The exit code of EX_TEMPFAIL in sysexits.h: try again later.
+TIME_IS_UP = 75
 
 
 @click.command()
@@ -46,6 +48,12 @@ if TYPE_CHECKING:
     "--gpu",
     type=click.Choice(list(GPUS)),
     help="With --dry-run: plan for this GPU, which need not be here. Times are estimated from its data sheet.",
+)
+@click.option(
+    "--max-minutes",
+    type=FiniteFloat(0.001),
+    metavar="N",
+    help=f"End after N minutes with a checkpoint and exit code {TIME_IS_UP}; the same command resumes.",
 )
 @click.option("--max-steps", type=click.IntRange(1), help="Maximum number of updates per phase.")
 @click.option(
@@ -76,6 +84,7 @@ def train(
     resume: bool,
     dry_run: bool,
     measure: bool,
+    max_minutes: float | None,
     max_steps: int | None,
     gpu: str | None,
     trackers: tuple[str, ...],
@@ -90,6 +99,7 @@ def train(
         raise UsageError(f"--{'measure' if measure else 'gpu'} belongs to a plan. Add --dry-run")
     if gpu is not None and measure:
         raise UsageError("--gpu plans for a GPU that need not be here, so nothing can be measured. Leave one out")
+    started = time.monotonic()
     choice = choose_recipe(recipe, overrides, given, download=not dry_run)
     settings = resolve(choice.name, overrides, given, download=not dry_run)
     if is_for_evaluation(settings.problems):
@@ -104,42 +114,57 @@ def train(
         print_plan(make_plan(settings, None if gpu is None else GPUS[gpu]), choice)
         return
     check_exists(settings.problems)
-    from securecoderl_edge.models.packages import require_torch
-
-    require_torch()  # takes seconds, so mistakes are told before
-    from securecoderl_edge.training.parallel import is_first_process
-
     if measure:
+        from securecoderl_edge.models.packages import require_torch
+
+        require_torch()
         from securecoderl_edge.training.measured_plan import measure_plan
 
         print_plan(measure_plan(settings, Run(folder), say), choice)
         return
     if is_first_process():
+        check_folder(Run(folder), settings, resume=resume)
         if recipe is None:
             say(f"recipe {choice.name}: {choice.why}")
         warn_of_level(settings.reward.sandbox)
-    steps = phase_steps(settings)
-    if "sft" in steps and settings.sft.epochs is not None:
-        steps["sft"] = 0  # its first update knows
-    _train(settings, folder, resume, steps, is_first_process(), trackers)
+    seconds = None if max_minutes is None else max(0.001, 60 * max_minutes - (time.monotonic() - started))
+    _train_until(seconds, settings, folder, resume, trackers)
+
+
+def _train_until(
+    seconds: float | None, settings: TrainSettings, folder: Path, resume: bool, trackers: tuple[str, ...]
+) -> None:
+    """Train until the end, a signal, or for these seconds; says what is saved."""
+    ending = _Ending()
+    try:
+        with on_ending_signals(ending, seconds):
+            _train(settings, folder, resume, ending, is_first_process(), trackers)
+    except KeyboardInterrupt:
+        is_late = ending.first == signal.SIGALRM
+        if is_first_process():
+            why = "the time of --max-minutes is over" if is_late else "stopped"
+            say(f"{why}: {Run(folder).progress()}; run the same command to resume")
+        if is_late:
+            click.get_current_context().exit(TIME_IS_UP)
+        raise
 
 
 def _train(
-    settings: TrainSettings,
-    folder: Path,
-    resume: bool,
-    steps: dict[str, int],
-    talks: bool,
-    trackers: tuple[str, ...],
+    settings: TrainSettings, folder: Path, resume: bool, ending: _Ending, talks: bool, trackers: tuple[str, ...]
 ) -> None:
     """Train, with progress on stderr if ``talks``: of several processes one prints."""
+    from securecoderl_edge.models.packages import require_torch
+
+    require_torch()  # takes seconds, so mistakes are told before
     from securecoderl_edge.training.parallel import leave
     from securecoderl_edge.training.phase import Stopped
     from securecoderl_edge.training.train import train as run_training
 
+    steps = phase_steps(settings)
+    if "sft" in steps and settings.sft.epochs is not None:
+        steps["sft"] = 0  # its first update knows
     is_finished = resume and (Run(folder).policy / DONE_FILE).is_file()
-    interrupt = _Interrupt(talks)
-    with track(sum(steps.values()), "training", shown=talks) as progress, on_ending_signals(interrupt):
+    with track(sum(steps.values()), "training", shown=talks) as progress:
 
         def log(row: dict[str, Any]) -> None:
             steps[row["phase"]] = row["steps"]
@@ -154,13 +179,11 @@ def _train(
                 resume=resume,
                 log=log,
                 say=say,
-                should_stop=lambda: interrupt.asked,
+                should_stop=lambda: ending.first is not None,
                 on_stage=lambda now: progress.show_stage(now.name, now.done, now.total, now.unit),
                 trackers=trackers,
             )
-        except Stopped as stopped:
-            if talks:
-                say(f"{stopped}; run the same command to resume")
+        except Stopped:
             raise KeyboardInterrupt from None
         finally:
             leave()
@@ -186,25 +209,23 @@ def _describe(row: dict[str, Any]) -> str:
     return f"{position}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
 
 
-class _Interrupt:
-    """Handler of signals: Ctrl-C once asks for a checkpoint after the current update; twice stops at once.
+class _Ending:
+    """Handler of signals: the first one ends training at once, which saves the last finished update.
 
-    SIGTERM, which batch systems send before the end, and a closed terminal ask for a checkpoint too, however often.
+    During that only Ctrl-C counts, and loses it. Batch systems send SIGTERM before the end, however often.
+
+    Attributes:
+        first: the first signal. Training asks for it too: the exception of a handler can be lost, in a destructor.
     """
 
-    asked = False
-
-    def __init__(self, talks: bool) -> None:
-        self._talks = talks
+    first: int | None = None
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        is_first, self.asked = not self.asked, True
+        is_first, self.first = self.first is None, self.first or number
         if number == signal.SIGHUP:
             _leave_terminal()
-        if self._talks and is_first:
-            say("stopping after this update; press Ctrl-C again to stop now and lose it")
+        if is_first or number == signal.SIGINT:
+            raise KeyboardInterrupt
 
 
 def _leave_terminal() -> None:

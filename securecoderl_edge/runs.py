@@ -179,6 +179,16 @@ class Run:
         folders = [path for path in (self.path / "phases").glob("*-*") if path.name.split("-")[0].isdecimal()]
         return sorted(folders, key=lambda path: int(path.name.split("-")[0]))
 
+    def progress(self) -> str:
+        """What of an unfinished run is saved, in words."""
+        for folder in reversed(self.phase_folders()):
+            if (folder / "adapter" / DONE_FILE).is_file():
+                return f"{phase_of(folder)} is finished"
+            steps = sorted(path.name for path in folder.glob("checkpoints/step-*"))
+            if steps:
+                return f"update {int(steps[-1].removeprefix('step-'))} of {phase_of(folder)} is saved"
+        return "no update is finished"
+
     def outcomes(self) -> list[tuple[str, dict[str, Any]]]:
         """The finished phases in order, each with the content of its `DONE_FILE`.
 

@@ -29,8 +29,8 @@ For everyone who looks up an option. This page is generated from `--help`; a rec
 page](settings.md).
 
 Commands print results on standard output, and progress and errors on standard error. Exit codes: 0 success, 1 failure,
-2 usage error, 130 interrupted, 143 terminated (`sce train` saves first and exits with 130). `sce --debug COMMAND` shows
-the traceback of an error.
+2 usage error, 130 interrupted, 143 terminated (`sce train` saves first and exits with 130), 75 if the time of
+`sce train --max-minutes` is over. `sce --debug COMMAND` shows the traceback of an error.
 """
 _SETTINGS = """# Settings
 

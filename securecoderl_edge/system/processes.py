@@ -54,22 +54,34 @@ def child_environment() -> dict[str, str]:
     return {"GOMP_SPINCOUNT": "1000", "GGML_NO_BACKTRACE": "1", **os.environ}
 
 
+def is_first_process() -> bool:
+    """Whether this process, perhaps of several that a launcher such as torchrun started, writes files and messages."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
-def on_ending_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def on_ending_signals(handler: Callable[[int, FrameType | None], None], seconds: float | None = None) -> Iterator[None]:
     """Handle the signals that end this process. Outside the main thread, which alone may handle signals, do nothing.
 
     A shell starts background jobs with Ctrl-C ignored, and children inherit that unless it is set here. A process that
     nohup started continues without its terminal.
+
+    Args:
+        seconds: after these, SIGALRM comes too.
     """
-    ends = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    ends = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *([] if seconds is None else [signal.SIGALRM])]
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         ends.remove(signal.SIGHUP)
     if threading.current_thread() is not threading.main_thread():
         ends = []
     before = {number: signal.signal(number, handler) for number in ends}
+    if seconds is not None and signal.SIGALRM in before:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
+        if signal.SIGALRM in before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, earlier in before.items():
             signal.signal(number, earlier)
 

@@ -86,6 +86,9 @@ def plan_memory(
         "value head": 4 * head,
         "framework": framework,
     }
+    if formats.device == "cpu":
+        # What an interrupted update returns to; it is kept in the memory of the CPU.
+        always["last update"] = 4 * (trained + head) + always["optimizer"]
     # Every phase evaluates on held-out problems.
     batches = [(settings.selection.problems, settings.selection.samples)]
     if not is_sft:

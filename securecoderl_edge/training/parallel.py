@@ -136,11 +136,6 @@ class _Processes(Team):
             ) from None
 
 
-def is_first_process() -> bool:
-    """Whether this process writes files and prints messages; can be called before the processes are connected."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def is_restarted() -> bool:
     """Whether a launcher has started this program again after a failure (``torchrun --max-restarts``)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

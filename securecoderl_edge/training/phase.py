@@ -62,9 +62,11 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
     Raises:
         SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf, a GPU that failed.
         Stopped: on request, after a checkpoint.
+        KeyboardInterrupt: it came during the phase; the update in work is discarded, and the one before it saved.
     """
     settings, team, held_out = resources.settings, resources.team, resources.held_out
     files = PhaseFiles(resources, number, name, key)
+    learner: Learner | None = None
     try:
         if files.load_result():
             return
@@ -76,6 +78,7 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
         if held_out and not files.done:
             files.add(evaluate_policy(learner, resources.scorer, held_out, settings, 0, name, files.keep_samples))
             files.save(learner)
+        learner.finish(files.step)
         for step in range(files.step + 1, steps + 1):
             files.step = step
             share = rate_share(settings, name, step)
@@ -93,12 +96,18 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
                 row |= files.add(evaluation)
             files.write_rows(row, rollout)
             files.take_snapshot()
+            learner.finish(step)
+            files.tell(row)
             stop = team.agree(resources.should_stop())
             if stop or evaluates or step == steps or step % settings.checkpoint_every == 0:
                 files.save(learner)
             if stop and step < steps:
                 raise Stopped(f"{name} stopped after update {step} of {steps}")
         files.publish(learner)
+    except KeyboardInterrupt:
+        if learner is not None:
+            files.save_finished(learner)
+        raise
     except NotFiniteError as error:
         raise SceError(files.not_finite(error)) from None
     except RuntimeError as error:
@@ -176,11 +185,15 @@ class PhaseFiles:
         }
 
     def write_rows(self, row: dict[str, Any], rollout: Rollout | None) -> None:
-        """Write the row of metrics and the samples of an update, log it, and warn."""
+        """Write the row of metrics and the samples of an update."""
         if self.is_writer:
             self.metrics.append([row])
             if rollout is not None:
                 self.keep_samples(self.step, rollout, is_held_out=False)
+
+    def tell(self, row: dict[str, Any]) -> None:
+        """Log the row of metrics of an update, and warn."""
+        if self.is_writer:
             self.resources.log(row)
             for line in self.watch.after(row):
                 self.resources.say(line)
@@ -195,6 +208,18 @@ class PhaseFiles:
     def save(self, learner: Learner) -> None:
         """Write a checkpoint."""
         self.resources.meter.begin("saving a checkpoint")
+        self._write(learner)
+        self.resources.team.wait()
+
+    def save_finished(self, learner: Learner) -> None:
+        """Write a checkpoint of the last finished update, unless there is one; other processes may be gone."""
+        saved, finished = checkpoints(self.checkpoints), learner.undo()
+        if finished and (not saved or saved[-1].name < step_name(finished)):
+            self.step = finished
+            self.done = [each for each in self.done if each.step <= finished]
+            self._write(learner)
+
+    def _write(self, learner: Learner) -> None:
         if self.is_writer:
             # Also keep the best steps at earlier checkpoints: training resumes from them if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
@@ -205,7 +230,6 @@ class PhaseFiles:
             save_checkpoint(self.checkpoints, learner, progress, self.base_name, self.facts, best)
             if best:
                 point_to_best(self.folder, best[-1])
-        self.resources.team.wait()
 
     def take_snapshot(self) -> None:
         """Publish the policy of this step, if it is one of those to keep."""

@@ -9,23 +9,25 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from securecoderl_edge import __version__
-from securecoderl_edge.config import read_toml, to_table, to_toml
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.config import to_table, to_toml
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
-from securecoderl_edge.runs import ENVIRONMENT, LATEST, READINESS, RUNS, Run
+from securecoderl_edge.runs import ENVIRONMENT, READINESS, Run
 from securecoderl_edge.sandbox import describe_levels
-from securecoderl_edge.system.files import read_json, write_atomically
+from securecoderl_edge.system.files import read_json, read_json_if_there, write_atomically
 from securecoderl_edge.system.machine import describe_machine
+from securecoderl_edge.training.folder import differences, earlier_settings, refuse_other_settings
 from securecoderl_edge.training.parallel import Team
-from securecoderl_edge.training.settings import TrainSettings, without_changeable
+from securecoderl_edge.training.settings import TrainSettings
 
 # In the order in which --no-resume deletes them: the file that marks the folder as a run is the last.
 _OWN_NAMES = (
@@ -45,7 +47,6 @@ _OWN_NAMES = (
 )
 # The content of these inputs is compared instead, since machines may keep them in different places.
 _PLACES = ("model", "problems", "init")
-_MOST_DIFFERENCES = 4  # in a message
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 # Network disks show new files after some seconds.
 _VISIBLE_SECONDS = 60.0
@@ -70,28 +71,14 @@ def prepare_folder(
         UsageError: it has other settings, or other problems or another base model.
         SceError: its record is damaged.
     """
-    config = run.path / "config.toml"
-    table = to_table(settings)
+    config, table = run.path / "config.toml", to_table(settings)
     if not resume:
         for name in _OWN_NAMES:
             path = run.path / name
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-    if not config.is_file() and (run.path / "phases").exists():
-        raise UsageError(
-            f"{config} is missing, so the run cannot resume. Choose another --out, or start again with --no-resume"
-        )
-    if config.is_file() and not any((run.path / name).exists() for name in ("phases", "policy", "metrics.jsonl")):
-        # The run was rejected before it started (too little memory, for example), so new settings replace the old ones.
-        config.unlink()
-    before = read_toml(config) if config.is_file() else None
+    before = earlier_settings(run)
     if before is not None:
-        changed = differences(without_changeable(before), without_changeable(table))
-        if changed:
-            ways = "" if run.policy.exists() else f"resume it with: {run.command}; or "
-            raise UsageError(
-                f"{run.path} was made with other settings ({changed}): {ways}choose another --out, or delete it with "
-                "--no-resume"
-            )
+        refuse_other_settings(run, before, settings)
         record = read_json(run.path / ENVIRONMENT)
         named = {"base_sha256": settings.model, "problems_sha256": settings.problems}
         for key, value in inputs.items():
@@ -124,6 +111,17 @@ def prepare_folder(
     if before != table:
         with write_atomically(config) as out:
             out.write(to_toml(table))
+
+
+def with_recorded_dtypes(compute: Compute, run: Run) -> Compute:
+    """The dtypes with which a run on a CPU began: they were chosen by a stopwatch, which may run differently now."""
+    record = read_json_if_there(run.path / ENVIRONMENT)
+    names = (record.get("products"), record.get("rollout_dtype"))
+    known = {str(dtype): dtype for dtype in (torch.float32, torch.bfloat16)}
+    if compute.is_accelerator or record.get("device") != "cpu" or not all(name in known for name in names):
+        return compute
+    products, rollout = (known[str(name)] for name in names)
+    return replace(compute, products=products, rollout_dtype=rollout)
 
 
 def _session(processes: int) -> dict[str, Any]:
@@ -174,46 +172,3 @@ def check_shared(folder: Path, team: Team) -> None:
             f"{blind[0]} does not see what process 0 writes to {folder}. Give --out a folder on a disk that all "
             "machines share"
         )
-
-
-def refuse_other_things(run: Run) -> None:
-    """Check that a run may be started or resumed at its path.
-
-    Raises:
-        UsageError: the path holds something else.
-    """
-    if run.path.resolve() == (RUNS / LATEST).resolve():
-        raise UsageError(f"--out {run.path} is the link to the latest run. Choose another folder")
-    if run.path.exists() and not run.path.is_dir():
-        raise UsageError(f"{run.path} is a file. Choose another --out")
-    is_run = _has_record(run)
-    if run.path.is_dir() and not is_run and any(path.name != ".lock" for path in run.path.iterdir()):
-        raise UsageError(f"{run.path} is not a training run. Choose another --out")
-
-
-def _has_record(run: Run) -> bool:
-    """Whether the folder's environment.json is one that `prepare_folder` wrote; a damaged one of a run counts."""
-    record = run.path / ENVIRONMENT
-    if not record.is_file():
-        return False
-    try:
-        if "base_sha256" in read_json(record):
-            return True
-    except SceError:
-        pass
-    return (run.path / "config.toml").is_file() and (run.path / "phases").is_dir()
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The first settings in which two tables differ, as ``name: old -> new``; empty if they are equal."""
-    every = [*_differences(old, new)]
-    return ", ".join(every[:_MOST_DIFFERENCES]) + ", ..." * (len(every) > _MOST_DIFFERENCES)
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            yield f"{prefix}{key}: {before} -> {after}"

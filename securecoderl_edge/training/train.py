@@ -30,6 +30,7 @@ from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.heap import return_large_blocks
 from securecoderl_edge.training.checkpoint import check_published, publish
 from securecoderl_edge.training.curves import check_trackers, curves_of
+from securecoderl_edge.training.folder import refuse_other_things
 from securecoderl_edge.training.inputs import Inputs, find_inputs
 from securecoderl_edge.training.parallel import Team, is_restarted, join
 from securecoderl_edge.training.phase import Stopped, train_phase
@@ -39,7 +40,7 @@ from securecoderl_edge.training.readiness import (
     read_readiness,
     start_in_words,
 )
-from securecoderl_edge.training.record import check_equal, check_shared, prepare_folder, refuse_other_things
+from securecoderl_edge.training.record import check_equal, check_shared, prepare_folder, with_recorded_dtypes
 from securecoderl_edge.training.resources import Log, Resources, open_resources, prepare_phase
 from securecoderl_edge.training.reuse import phase_keys, reuse_phase
 from securecoderl_edge.training.settings import TrainSettings
@@ -76,6 +77,7 @@ def train(
         SceError: unusable model or problems, a tracker that is not installed, no disk space, no memory, NaN or Inf,
             another process has ended.
         Stopped: see ``should_stop``.
+        KeyboardInterrupt: a signal came, in any stage; the last finished update is saved.
     """
     check_trackers(trackers)
     return_large_blocks()
@@ -84,13 +86,15 @@ def train(
     if not team.is_writer:
         log, say, on_stage = _nobody, _nobody, _nobody
     resume = resume or is_restarted()
+    refuse_other_things(run)
     # Before the inputs, which may have to be downloaded.
     compute = choose_compute(
         settings.device, settings.base_precision, recompute=settings.gradient_checkpointing, tell=say
     )
-    inputs = find_inputs(settings)
+    if resume:
+        compute = with_recorded_dtypes(compute, run)
+    inputs = find_inputs(settings, tell=say)
     identity = inputs.identity(compute)
-    refuse_other_things(run)
     if not resume and any(out.resolve() in path.resolve().parents for path in inputs.paths()):
         raise UsageError(f"--no-resume would delete the run that {out} starts from. Choose another --out")
     check_equal(settings, {**identity, "device": compute.device}, team)

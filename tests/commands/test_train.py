@@ -104,7 +104,7 @@ def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
     handler = signal.getsignal(number)
     stopped = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")
     assert stopped.exit_code != 0
-    assert "sft stopped after update 1 of 2; run the same command to resume" in stopped.stderr
+    assert "stopped: update 1 of sft is saved; run the same command to resume" in stopped.stderr
     assert signal.getsignal(number) == handler
     monkeypatch.undo()
     result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")

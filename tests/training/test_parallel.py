@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -164,7 +165,7 @@ def test_a_run_resumes_with_another_number_of_processes(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_signal_to_the_launcher_saves_after_the_current_update(trainer: Trainer, tmp_path: Path) -> None:
+def test_a_signal_to_the_launcher_saves_the_last_finished_update(trainer: Trainer, tmp_path: Path) -> None:
     run = Run(tmp_path / "stopped" / "run")
     arguments = trainer.arguments("stopped", "checkpoint_every=1000", "sft.steps=1000", "selection.problems=0")
     with subprocess.Popen(command(2, arguments), stderr=subprocess.PIPE, text=True) as launcher:
@@ -173,9 +174,11 @@ def test_a_signal_to_the_launcher_saves_after_the_current_update(trainer: Traine
             time.sleep(0.1)
         launcher.send_signal(signal.SIGTERM)
         _, said = launcher.communicate(timeout=120)
-    last = metrics(run)[-1]["step"]
-    assert f"sft stopped after update {last} of 1000; run the same command to resume" in said
-    assert (run.path / f"phases/1-sft/checkpoints/step-{last:06d}/state.json").is_file()
+    found = re.search(r"stopped: update (\d+) of sft is saved; run the same command to resume", said)
+    assert found, said
+    last, saved = metrics(run)[-1]["step"], int(found[1])
+    assert last - 1 <= saved <= last  # its row is written before it counts as finished
+    assert (run.path / f"phases/1-sft/checkpoints/step-{saved:06d}/state.json").is_file()
 
 
 @pytest.mark.slow

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,6 +47,21 @@ class NotFiniteError(SceError):
         super().__init__(f"NaN or Inf in {what}")
         self.what = what
         self.tensors = dict(tensors)
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """What an interrupted update changes, as it was after update ``step``.
+
+    Attributes:
+        weights, optimizer: copies in the memory of the CPU; None until the next update changes them.
+    """
+
+    step: int
+    running: dict[str, float]
+    scaler: dict[str, Any]
+    weights: list[Tensor] | None = None
+    optimizer: dict[str, Any] | None = None
 
 
 @dataclass
@@ -90,6 +106,37 @@ class Learner:
         enabled = self.compute.products is torch.float16
         self.end_tokens |= self.tokenizer.ends
         self.scaler = torch.amp.GradScaler(self.compute.device, enabled=enabled)
+        self.finish(0)
+
+    def trained(self) -> list[Tensor]:
+        """The adapter's parameters, then those of the value head."""
+        policy: list[Tensor] = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
+        return [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
+
+    def finish(self, step: int) -> None:
+        """Make the present state that of finished update ``step``, to which `undo` returns."""
+        # One assignment: a signal can come before or after it, not in between.
+        self._finished = _Finished(step, dict(self.running), self.scaler.state_dict())
+
+    def undo(self) -> int:
+        """Discard what an interrupted update has changed; returns the number of the last finished one."""
+        before = self._finished
+        self.discard_gradients()
+        self.running = dict(before.running)
+        self.scaler.load_state_dict(before.scaler)
+        if before.weights is not None and before.optimizer is not None:
+            with torch.no_grad():
+                for parameter, weight in zip(self.trained(), before.weights, strict=True):
+                    parameter.copy_(weight)
+            self.optimizer.load_state_dict(before.optimizer)
+        return before.step
+
+    def _keep_finished(self, trained: Sequence[Tensor]) -> None:
+        """Copy what the first optimizer step of an update will change."""
+        if self._finished.weights is None:
+            weights = [parameter.detach().to("cpu", copy=True) for parameter in trained]
+            optimizer = _copied(self.optimizer.state_dict())
+            self._finished = replace(self._finished, weights=weights, optimizer=optimizer)
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
         """Token ids of the problem's prompt."""
@@ -126,8 +173,8 @@ class Learner:
             NotFiniteError: a loss or a gradient is NaN or Inf, in all processes if it is in one; except for an overflow
                 of float16 in a gradient, which only skips the step.
         """
-        policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
-        trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
+        trained = self.trained()
+        policy = trained[: len(adapter_parameters(self.model, POLICY_ADAPTER))]
         losses = sum(self.losses, torch.zeros((), device=policy[0].device))
         self.losses.clear()
         if self.team.count > 1:
@@ -144,6 +191,7 @@ class Learner:
             raise NotFiniteError("the loss", tensors)
         if not math.isfinite(norm + rest) and not self.scaler.is_enabled():
             raise NotFiniteError("the gradient", tensors)
+        self._keep_finished(trained)
         before = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -155,6 +203,15 @@ class Learner:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm
+
+
+def _copied(state: Any) -> Any:
+    """A copy of an optimizer's nested state, in the memory of the CPU."""
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    return copy.copy(state)
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ def _whole_sequences(
     states: list[Tensor] = []
     hook = without_adapters(model).base_model.register_forward_hook(lambda _, __, output: states.append(output[0]))
     try:
-        with compute.autocast() if compute else nullcontext():
+        with compute.autocast() if compute else nullcontext(), interruptible_backward():
             logits = model(input_ids=tokens, attention_mask=present.long(), use_cache=False).logits
     finally:
         hook.remove()
@@ -248,6 +248,12 @@ def _whole_sequences(
     scores = (logits.flatten(0, 1).index_select(0, predicting).float() / temperature).log_softmax(-1)
     chosen = scores.gather(-1, targets[:, None])[:, 0]
     return chosen, states[0].flatten(0, 1).index_select(0, predicting)
+
+
+def interruptible_backward() -> Any:
+    """A context for a forward pass: its backward pass runs Python too, where alone the handler of a signal can run."""
+    # `detach` avoids a cycle of references.
+    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.detach(), lambda tensor: tensor)
 
 
 def _predicting_states(model: Any, batch: TokenBatch, compute: Compute | None) -> Tensor:
