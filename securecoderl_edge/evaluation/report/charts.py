@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.evaluation.plot import fix_layout, plotting
 from securecoderl_edge.evaluation.report.run_history import Point, RunHistory, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
-from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
+from securecoderl_edge.scoring.signs import (
+    CONSTANT_OUTPUT,
+    CRASH_AFTER_OUTPUT,
+    DENIED,
+    IGNORES_INPUT,
+    SAMPLE_COPY,
+    SIGNS,
+)
 from securecoderl_edge.text import printable
 
 if TYPE_CHECKING:
@@ -33,8 +40,8 @@ COLORS = {
     "#030304": "var(--line-4)",
 }
 _INK, _GRID, *_LINES = COLORS
-_STYLES = ("-", "--", ":", "-.")
-_MARKERS = ("", "o", "s", "^")
+_STYLES = ("-", "--", ":", "-.", "-")  # the fifth has the color of the first, and markers
+_MARKERS = ("", "o", "s", "^", "v")
 _STAGE_SHADES = ("#1c1c1c", "#5a4a78", "#4f86a8", "#8fc3a4", "#e6edc0")  # darker is worse
 _OTHER_SHADE = "#ffffff"
 _MOST_MARKERS = 25
@@ -76,6 +83,7 @@ SIGN_NAMES = {
     CRASH_AFTER_OUTPUT: "crash after output",
     SAMPLE_COPY: "hard-coded example",
     DENIED: "denied by the sandbox",
+    IGNORES_INPUT: "ignores its input",
 }
 CHARTS = (
     Chart(
@@ -145,7 +153,7 @@ def draw_chart(chart: Chart, history: RunHistory) -> str | None:
             marker = _MARKERS[index] or ("." if len(points) <= _MOST_MARKERS else "")
             every = 1 if line.held_out else max(1, len(points) // _MOST_MARKERS)
             axes.plot(
-                [point.x for point in points], ys, _STYLES[index], color=_LINES[index], label=line.label,
+                [point.x for point in points], ys, _STYLES[index], color=_LINES[index % len(_LINES)], label=line.label,
                 marker=marker, markevery=every, markersize=4, linewidth=1.3,
             )  # fmt: skip
         if chart.is_share:

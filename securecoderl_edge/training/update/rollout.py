@@ -21,6 +21,7 @@ from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.reward import PASSED_SHARE, PRINTING, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.scoring.signs import IGNORES_INPUT
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
@@ -69,6 +70,9 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
     if ``reward.unparsable`` is ``zero``. With ``paper`` it keeps the security part of R, and so does the binary reward
     of a program that fails, except for problems with security tests.
 
+    With ``reward.combine = "gate"``, R_sec is 0 for a program that does not pass all tests. One that ignores its input
+    passes none, unless ``reward.ignored_input`` is ``keep``.
+
     Args:
         partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
         constant_passes: with ``reward.subtract_constant_baseline``, the tests that the best constant output passes.
@@ -81,11 +85,27 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
     if not score.parses and reward.unparsable == "zero":
         return 0.0
     r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
+    r_sec, solves = score.r_sec, solves_problem(score, reward)
+    if pays_no_test(score, reward):
+        r_func = 0.0
+        # Security tests count only as far as the program solves the task, see `security_reward`.
+        r_sec = 0.0 if score.security_total and reward.security != "bandit" else r_sec
+    if reward.combine == "gate" and not solves:
+        r_sec = 0.0
     keeps_security = reward.unparsable == "paper" and not score.security_total
-    is_paid = score.passes_all_tests or keeps_security
-    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight) if is_paid else 0.0
-    partial = combine(r_func, score.r_sec, reward.security_weight)
+    binary = combine(float(solves), r_sec, reward.security_weight) if solves or keeps_security else 0.0
+    partial = combine(r_func, r_sec, reward.security_weight)
     return (1 - partial_weight) * binary + partial_weight * partial
+
+
+def solves_problem(score: Score, reward: RewardSettings) -> bool:
+    """Whether training pays a program for passing all tests."""
+    return score.passes_all_tests and not pays_no_test(score, reward)
+
+
+def pays_no_test(score: Score, reward: RewardSettings) -> bool:
+    """Whether the tests that a program passes earn nothing, because it ignores its input."""
+    return reward.ignored_input == "zero" and IGNORES_INPUT in score.signs
 
 
 def corrected(score: Score, constant_passes: int) -> float:
