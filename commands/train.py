@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @options_from(RewardSettings, keep_unset=True, only=REWARD_FLAGS)
 @click.option(
+    "--reward-function",
+    metavar="FILE.py:NAME",
+    help="Your own reward function, with the signature of TRL's; its weight is reward.function_weight.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="Print a plan with memory by part and a time estimate from one update per phase."
 )
 @click.option(
@@ -64,6 +70,7 @@ def train(
     dry_run: bool,
     max_steps: int | None,
     gpu: str | None,
+    reward_function: str | None,
     given: dict[str, Any],
 ) -> None:
     """Train a model: SFT, then PPO with rewards from running its programs.
@@ -73,7 +80,13 @@ def train(
     """
     if gpu is not None and not dry_run:
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
+    if reward_function is not None:
+        overrides = (*overrides, f"reward.function={json.dumps(reward_function)}")
     settings = resolve(recipe, overrides, given)
+    if settings.reward.function is not None:
+        from securecoderl_edge.scoring.own_reward import own_function
+
+        own_function(settings.reward.function).sha256()
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:clean")
     if max_steps:

@@ -24,6 +24,7 @@ from securecoderl_edge.runs import ENVIRONMENT, LATEST, READINESS, RUNS, Run
 from securecoderl_edge.sandbox import describe_levels
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
+from securecoderl_edge.training.inputs import FUNCTION_HASH
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.settings import TrainSettings, without_changeable
 
@@ -91,7 +92,11 @@ def prepare_folder(
                 "--no-resume"
             )
         record = read_json(run.path / ENVIRONMENT)
-        named = {"base_sha256": settings.model, "problems_sha256": settings.problems}
+        named = {
+            "base_sha256": settings.model,
+            "problems_sha256": settings.problems,
+            FUNCTION_HASH: settings.reward.function,
+        }
         for key, value in inputs.items():
             if record.get(key) != value:
                 raise UsageError(

@@ -203,6 +203,15 @@ class RewardSettings:
         "Tests that are visible in the prompt. drop: leave them out if at least two other tests remain.",
         choices=("keep", "drop"),
     )
+    function: str | None = setting(
+        None, "Your own reward function in a Python file, with the signature of TRL's.", metavar="FILE.py:NAME"
+    )
+    function_weight: float = setting(
+        0.5,
+        "w in (1 - w) * R + w * f, where f is what reward.function returns. 1: f takes the place of R.",
+        minimum=0,
+        maximum=1,
+    )
     subtract_constant_baseline: bool = setting(
         False, "Subtract the score of the best constant output from partial credit."
     )
@@ -303,6 +312,8 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
         security_weight=plain.security_weight,
         combine=plain.combine,
         ignored_input="keep",
+        function=plain.function,
+        function_weight=plain.function_weight,
         subtract_constant_baseline=plain.subtract_constant_baseline,
     )
 

@@ -92,6 +92,7 @@ CHARTS = (
             Line("objective/reward", "training, phase reward"),
             Line("reward", "held out, reward R", held_out=True),
             Line("reward", "training, reward R"),
+            Line("function_reward", "training, own function"),
         ),
     ),
     Chart("Programs that pass all tests", _rate("all_tests_rate"), is_share=True),

@@ -19,6 +19,7 @@ from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.scoring.own_reward import Numbers, columns_of, mixed
 from securecoderl_edge.scoring.reward import PASSED_SHARE, PRINTING, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.signs import IGNORES_INPUT
@@ -40,7 +41,7 @@ class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
     ``prompts`` are what they continue, by problem. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
-    programs that ran during decoding take no extra time.
+    programs that ran during decoding take no extra time. ``own`` are the numbers of the user's own reward function.
     """
 
     problems: list[Problem]
@@ -49,18 +50,24 @@ class Rollout:
     prompts: list[TokenIds]
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
+    own: Numbers | None = None
 
     def rates(self) -> dict[str, Any]:
-        """`mean_of_scores` of the completions."""
-        return mean_of_scores(self.scores)
+        """`mean_of_scores` of the completions, and the mean of their `own` numbers."""
+        numbers = [number for number in self.own or () if number is not None]
+        own = {"function_reward": sum(numbers) / len(numbers)} if numbers else {}
+        return {**mean_of_scores(self.scores), **own}
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
-        """The training reward of each completion, see `training_reward`."""
+        """The training reward of each completion, see `training_reward`; with the user's own function `mixed`."""
         passes = [constant_passes(problem) if reward.subtract_constant_baseline else 0 for problem in self.problems]
-        return [
+        ours = [
             training_reward(score, partial_weight, reward, passes[done.prompt])
             for score, done in zip(self.scores, self.completions, strict=True)
         ]
+        if self.own is None:
+            return ours
+        return [mixed(*pair, reward.function_weight) for pair in zip(ours, self.own, strict=True)]
 
 
 def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
@@ -139,12 +146,14 @@ def collect(
     facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
+    texts: dict[tuple[int, tuple[int, ...]], str] = {}
 
     def submit(done: TokenCompletion) -> None:
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
-            program = extract_program(learner.tokenizer.decode(answer), facts[done.prompt])
+            text = texts[done.prompt, done.token_ids] = learner.tokenizer.decode(answer)
+            program = extract_program(text, facts[done.prompt])
             pending[done.prompt, done.token_ids] = scorer.score_async(
                 problems[done.prompt], program, extract=learner.extract
             )
@@ -154,15 +163,24 @@ def collect(
     for done in completions:
         submit(done)
     scores = [replace(result_of(pending[done.prompt, done.token_ids]), sample=done.sample) for done in completions]
+    own = None
+    if learner.own_reward is not None:
+        asked = [problems[done.prompt] for done in completions]
+        said = [texts[done.prompt, done.token_ids] for done in completions]
+        own = learner.own_reward.numbers(columns_of(list(map(learner.format.prompt, asked)), said, asked, scores))
     clock.append(time.monotonic())
     if learner.team.count > 1:
+        numbers = own or [None] * len(completions)
         records = [
-            [done.prompt, done.sample, score.to_record()] for done, score in zip(completions, scores, strict=True)
+            [done.prompt, done.sample, score.to_record(), number]
+            for done, score, number in zip(completions, scores, numbers, strict=True)
         ]
-        scores = [score_from_record(record) for _, _, record in _in_order(learner.team.collect(records))]
+        every = _in_order(learner.team.collect(records))
+        scores = [score_from_record(record) for _, _, record, _ in every]
+        own = None if own is None else [number for *_, number in every]
     completions = all_completions(learner, completions)
     return_free_memory()  # sampling's, before learning needs its own
-    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1])
+    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1], own)
 
 
 def own_completions(

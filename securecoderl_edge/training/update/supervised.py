@@ -113,17 +113,24 @@ def ssd_update(learner: Learner, update: Update) -> tuple[dict[str, Any], None]:
 def correct_rows(rollout: Rollout, reward: RewardSettings, most: int = MOST_PER_PROBLEM) -> list[int]:
     """Indices of the completions to train on: they pass all tests, read their input and end by themselves.
 
-    Of each problem the first ``most`` with different programs.
+    Of each problem the ``most`` with different programs that have the highest reward, of equal ones the first. With a
+    reward function of the user's own in place of R, its number must be above 0, whatever the tests.
     """
     rows: list[int] = []
+    replaced = rollout.own if reward.function_weight == 1 else None
+    order: Sequence[int] = range(len(rollout.scores))
+    if rollout.own is not None:
+        rewards = rollout.rewards(0.0, reward)
+        order = sorted(order, key=lambda row: -rewards[row])
     programs: defaultdict[str, set[str]] = defaultdict(set)
-    for row, (done, score) in enumerate(zip(rollout.completions, rollout.scores, strict=True)):
+    for row in order:
+        done, score = rollout.completions[row], rollout.scores[row]
         known = programs[score.id]
-        is_correct = done.finished and solves_problem(score, reward)
-        if is_correct and score.program not in known and len(known) < most:
+        is_correct = solves_problem(score, reward) if replaced is None else (replaced[row] or 0.0) > 0
+        if done.finished and is_correct and score.program not in known and len(known) < most:
             known.add(score.program)
             rows.append(row)
-    return rows
+    return sorted(rows)
 
 
 def step_on(
