@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -39,6 +40,11 @@ TIME_IS_UP = 75
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @options_from(RewardSettings, keep_unset=True, only=REWARD_FLAGS)
 @click.option("--dry-run", is_flag=True, help="Print a plan with phases and memory by part, and stop.")
+@click.option(
+    "--reward-function",
+    metavar="FILE.py:NAME",
+    help="Your own reward function, with the signature of TRL's; its weight is reward.function_weight.",
+)
 @click.option(
     "--measure",
     is_flag=True,
@@ -88,6 +94,7 @@ def train(
     max_steps: int | None,
     gpu: str | None,
     trackers: tuple[str, ...],
+    reward_function: str | None,
     given: dict[str, Any],
 ) -> None:
     """Train a model: SFT, then PPO with rewards from running its programs.
@@ -100,8 +107,14 @@ def train(
     if gpu is not None and measure:
         raise UsageError("--gpu plans for a GPU that need not be here, so nothing can be measured. Leave one out")
     started = time.monotonic()
+    if reward_function is not None:
+        overrides = (*overrides, f"reward.function={json.dumps(reward_function)}")
     choice = choose_recipe(recipe, overrides, given, download=not dry_run)
     settings = resolve(choice.name, overrides, given, download=not dry_run)
+    if settings.reward.function is not None:
+        from securecoderl_edge.scoring.own_reward import own_function
+
+        own_function(settings.reward.function).sha256()
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:clean")
     if max_steps:

@@ -81,6 +81,8 @@ ROWS = {
         ours=f"{_CODE}; the PDF does not say", improved="a sentence before a program is not a syntax error"
     ),
     "reward.security_weight": Row("0.4"),
+    "reward.combine": Row("sum"),
+    "reward.ignored_input": Row(ours="the paper has no such rule"),
     "reward.security": Row("Bandit", improved="security tests find what patterns miss"),
     "reward.severity": Row("high 1.0, medium 0.5"),
     "reward.credit_rule": Row(ours="Table 1 does not say how many tests must run"),
@@ -95,7 +97,7 @@ ROWS = {
 WITHOUT_EFFECT = {
     "checkpoint_every", "device", "gradient_checkpointing", "memory_gib",
     "ppo.micro_batch_tokens", "ppo.rollout_sequences",
-    "readiness_problems", "reward.analyzers", "reward.sandbox",
+    "readiness_problems", "reward.analyzers", "reward.function_weight", "reward.sandbox",
     "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
     "scheduled.steps", "selection.samples", "selection.hold_out", "selection.metric", "selection.standard_errors",
 }  # fmt: skip

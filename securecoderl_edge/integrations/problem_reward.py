@@ -75,7 +75,7 @@ class ProblemReward:
             UsageError: an unknown id; or as `load_problems`.
             SceError: this system cannot isolate programs, or the sandbox failed. No completion then gets a score.
         """
-        pairs = [(self._problem(name), text_of(completion)) for name, completion in completions]
+        pairs = [(self.problem(name), text_of(completion)) for name, completion in completions]
         facts = {problem.id: PromptFacts.of(problem, self._format) for problem, _ in pairs}
         programs = ((problem, extract_program(text, facts[problem.id])) for problem, text in pairs)
         return _scorer(self.workers).score_all(Submission(*each, extract="auto") for each in programs)
@@ -89,7 +89,8 @@ class ProblemReward:
         # The template of a chat prompt is the trainer's. Answers to it have fences, as those to our own template may.
         return OURS if self.style == "chat" else recorded_format(self.style)
 
-    def _problem(self, name: str) -> Problem:
+    def problem(self, name: str) -> Problem:
+        """The problem with an id; `UsageError` without one."""
         problem = _by_id(self.problems).get(name)
         if problem is None:
             raise UsageError(f"{self.problems}: unknown problem id {str(name)[:100]!r}. Make the dataset of this set")

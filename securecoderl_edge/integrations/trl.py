@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from securecoderl_edge.integrations.problem_reward import ProblemReward, TrainerCompletion
+from securecoderl_edge.integrations.problem_reward import ProblemReward, TrainerCompletion, text_of
+from securecoderl_edge.scoring.own_reward import columns_of, mixed, own_function
 
 
 @dataclass(frozen=True)
 class Reward(ProblemReward):
-    """A reward function of TRL; arguments and errors as those of `ProblemReward`."""
+    """A reward function of TRL; other arguments and errors as those of `ProblemReward`.
+
+    Args:
+        function: a reward function of your own, ``FILE.py:NAME``, called with our scores, as in ``sce train``.
+        function_weight: w in (1 - w) R + w f, where f is what the function returns.
+    """
+
+    function: str | None = None
+    function_weight: float = 0.5
 
     @property
     def __name__(self) -> str:
@@ -32,6 +42,18 @@ class Reward(ProblemReward):
         """One reward per completion.
 
         Args:
-            problem_id: the column of the dataset; other columns and ``prompts`` are not used.
+            problem_id: the column of the dataset; ``prompts`` and other columns are for the own function only.
         """
-        return self.rewards(zip(problem_id, completions, strict=True))
+        scores = self.scores(zip(problem_id, completions, strict=True))
+        ours = [float(getattr(score, self.part)) for score in scores]
+        if self.function is None:
+            return ours
+        asked = own_function(self.function)
+        given = columns_of(prompts, list(map(text_of, completions)), list(map(self.problem, problem_id)), scores)
+        numbers = asked.call(_loaded(self.function), {**columns, **given})
+        return [mixed(*pair, self.function_weight) for pair in zip(ours, numbers, strict=True)]
+
+
+@cache
+def _loaded(function: str) -> Callable[..., Any]:
+    return own_function(function).load()

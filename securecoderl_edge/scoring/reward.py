@@ -22,7 +22,9 @@ Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit",
 CreditRule = Literal["any", "all", "fraction", "published"]
 CREDIT_RULES = ("any", "all", "fraction", "published")
 SecurityRule = Literal["both", "tests", "bandit"]
+Combination = Literal["sum", "gate"]
 SECURITY_RULES = ("both", "tests", "bandit")
+COMBINATIONS = ("sum", "gate")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
 PRINTING = 0.6  # R_func of a program that runs and prints

@@ -59,7 +59,7 @@ class Score:
         sandbox: the level that the program ran under.
         limits: of a test, without the problem's ``time_limit_s``.
         problem_hash: tells the problem from an edited one with the same id.
-        signs: of reward hacking, see `signs`; never penalized.
+        signs: of reward hacking, see `signs`; R does not depend on them.
         footprint: the `Footprint` of a program that was built for a target, else empty.
         analyzers: the version of each static analyzer that read a program in C, else empty.
         denied: what the program tried in vain, in tests and security tests; None if nobody took notes.

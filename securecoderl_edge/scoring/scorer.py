@@ -181,7 +181,7 @@ class Scorer:
             sandbox=self._pool.level,
             limits=dataclasses.asdict(self._pool.limits),
             problem_hash=problem_digest(problem),
-            signs=signs_of(problem, run, outcomes),
+            signs=signs_of(problem, run, outcomes, program),
             analyzers=self.analyzers_of(problem.language),
             denied=run.denied,
             footprint={} if run.footprint is None else dataclasses.asdict(run.footprint),

@@ -1,4 +1,4 @@
-"""What a run is made of, found and hashed: base model, problems, and the adapters of the run that it starts from."""
+"""What a run is made of, found and hashed: base model, problems, own reward function, adapters of an earlier run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, phase_of
+from securecoderl_edge.scoring.own_reward import own_function
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.training.settings import TrainSettings
+
+FUNCTION_HASH = "reward_function_sha256"
 
 if TYPE_CHECKING:
     from securecoderl_edge.models.device import Compute
@@ -76,6 +79,8 @@ def find_inputs(
     hashes = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if source := gguf_source(base):
         hashes["base_gguf_sha256"] = str(source["sha256"])
+    if settings.reward.function is not None:
+        hashes[FUNCTION_HASH] = own_function(settings.reward.function).sha256()
     start = find_start(settings)
     if start is None:
         return Inputs(base, problems, hashes, settings.seed)

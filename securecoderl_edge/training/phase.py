@@ -11,6 +11,7 @@ from securecoderl_edge.models.adapters import load_adapter
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, step_name
+from securecoderl_edge.scoring.own_reward import OwnRewardError
 from securecoderl_edge.system.files import remove_leftovers
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.rows import RowFile
@@ -110,6 +111,8 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
         raise
     except NotFiniteError as error:
         raise SceError(files.not_finite(error)) from None
+    except OwnRewardError as error:
+        raise SceError(f"{error}. {files.intact()}: run the same command to resume") from None
     except RuntimeError as error:
         if not is_device_failure(error):
             raise
@@ -263,22 +266,28 @@ class PhaseFiles:
             "The last checkpoint is intact: give another --out with --init and a lower learning rate"
         )
 
+    def intact(self) -> str:
+        """What is left after a failure."""
+        saved = checkpoints(self.checkpoints)
+        return f"{saved[-1]} is intact" if saved else f"{self.name} has no checkpoint yet"
+
     def failed(self, error: RuntimeError) -> str:
         """What to do after the failure of a GPU. Nothing is saved: that would have to read from it."""
-        saved = checkpoints(self.checkpoints)
         where = f"before the first update of {self.name}"
         if self.step:
             where = f"in {self.name} update {self.step} of {self.steps}"
-        intact = f"{saved[-1]} is intact" if saved else f"{self.name} has no checkpoint yet"
-        return f"the GPU failed {where} ({first_line(error)}). {intact}: run the same command to resume"
+        return f"the GPU failed {where} ({first_line(error)}). {self.intact()}: run the same command to resume"
 
 
 def _sample_rows(rollout: Rollout) -> list[dict[str, Any]]:
     """The first completion of each prompt, with its score and the statement of the problem."""
     rows = []
-    for completion, score in zip(rollout.completions, rollout.scores, strict=True):
+    own = rollout.own or [None] * len(rollout.scores)
+    for completion, score, number in zip(rollout.completions, rollout.scores, own, strict=True):
         if completion.sample == 0:
             facts = asdict(score)
             kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
+            if number is not None:
+                kept["function_reward"] = number
             rows.append({**kept, "statement": rollout.problems[completion.prompt].statement})
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,15 @@ from securecoderl_edge.prompts.fitting import Fitted, fit_problems
 from securecoderl_edge.prompts.styles import CHAT_STYLES, PromptFormat
 from securecoderl_edge.runs import Run
 from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.own_reward import OwnReward, own_function
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.system.machine import cpu_count
-from securecoderl_edge.training.inputs import Inputs
+from securecoderl_edge.training.inputs import FUNCTION_HASH, Inputs
 from securecoderl_edge.training.memory import fitting_plan, memory_limit, require_free_memory
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.recipe import peak_rate
 from securecoderl_edge.training.selection import hold_out
-from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
+from securecoderl_edge.training.settings import RL_PHASES, WITHOUT_REWARD, TrainSettings
 from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
 from securecoderl_edge.training.update.meter import Meter
 
@@ -57,6 +58,7 @@ class Resources:
         hashes: of the inputs.
         architecture: of the base model.
         fitted: the training problems. held_out: those for checkpoint selection. Their prompts fit.
+        own_reward: the user's own reward function, if there is one.
         log: called with each row of metrics. say: called with messages for the user.
         meter: of all phases.
     """
@@ -73,6 +75,7 @@ class Resources:
     held_out: list[Problem]
     format: PromptFormat
     scorer: Scorer
+    own_reward: OwnReward | None
     log: Log
     say: Callable[[str], None]
     should_stop: Callable[[], bool]
@@ -105,29 +108,33 @@ def open_resources(
     limit = memory_limit(settings, compute.device, team.sharing(compute.device))
     least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     require_free_memory(least, compute.device)
-    tokenizer, format = read_tokenizer(inputs.base), training_format(settings, inputs.base)
-    model = _load_model(settings, inputs, compute)
-    fitted, held_out = _fitting_problems(settings, inputs, architecture.context, tokenizer, format)
-    room, total = settings.prompt_room(architecture.context), len(fitted.problems) + fitted.left_out
-    if fitted.left_out:
-        say(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
-    if fitted.cut:
-        say(f"{fitted.cut} of {total} statements truncated to fit into {room} tokens")
-    reward = settings.reward
-    limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
-    workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
-    with Scorer(
-        workers,
-        limits,
-        reward.credit_rule,
-        reward.severity,
-        reward.sandbox,
-        security=reward.security,
-        analyzers=reward.analyzers,
-    ) as scorer:
+    reward, own_reward = settings.reward, None
+    with ExitStack() as stack:
+        if reward.function is not None:  # before the model: its file may fail
+            own = OwnReward(own_function(reward.function), inputs.hashes[FUNCTION_HASH], say)
+            own_reward = stack.enter_context(own)
+        tokenizer, format = read_tokenizer(inputs.base), training_format(settings, inputs.base)
+        model = _load_model(settings, inputs, compute)
+        fitted, held_out = _fitting_problems(settings, inputs, architecture.context, tokenizer, format)
+        room, total = settings.prompt_room(architecture.context), len(fitted.problems) + fitted.left_out
+        if fitted.left_out:
+            say(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
+        if fitted.cut:
+            say(f"{fitted.cut} of {total} statements truncated to fit into {room} tokens")
+        limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
+        workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
+        scorer = Scorer(
+            workers,
+            limits,
+            reward.credit_rule,
+            reward.severity,
+            reward.sandbox,
+            security=reward.security,
+            analyzers=reward.analyzers,
+        )
         yield Resources(
             run, settings, inputs.hashes, architecture, model, tokenizer, compute, team, fitted, held_out,
-            format, scorer, log, say, should_stop, meter,
+            format, stack.enter_context(scorer), own_reward, log, say, should_stop, meter,
         )  # fmt: skip
 
 
@@ -229,6 +236,7 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
         resources.team,
         format=resources.format,
         extract=settings.reward.extract,
+        own_reward=None if phase in WITHOUT_REWARD else resources.own_reward,
         measures_kl=settings.measures_kl(phase),
         meter=resources.meter,
     )

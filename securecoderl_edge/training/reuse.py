@@ -20,6 +20,7 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.training.inputs import FUNCTION_HASH
 from securecoderl_edge.training.recipe import peak_rate, phase_steps
 from securecoderl_edge.training.settings import (
     PHASES,
@@ -60,7 +61,11 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
         if phase in SELF_TRAINING:
             used["learning_rate"] = peak_rate(settings, phase)  # by default that of SFT, which may not be a phase
-        parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}
+        if settings.reward.function is not None and phase != "sft":
+            # Its file is among the inputs, wherever it is.
+            used["reward"] = {**used["reward"], "function": settings.reward.function.rpartition(":")[2]}
+        relevant = {name: value for name, value in inputs.items() if phase != "sft" or name != FUNCTION_HASH}
+        parts = {"version": __version__, "inputs": relevant, "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys
 

@@ -14,7 +14,7 @@ from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS, TRAINING_LIMITS
 from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
+from securecoderl_edge.scoring.reward import COMBINATIONS, credit_rule_setting, security_rule_setting
 
 RL_PHASES = ("binary", "scheduled", "partial")
 SELF_TRAINING = ("rft", "ssd")
@@ -214,6 +214,17 @@ class RewardSettings:
         minimum=0,
         maximum=1,
     )
+    combine: str = setting(
+        "sum",
+        "sum: R above; gate: R_sec counts only for programs that pass all of their tests.",
+        choices=COMBINATIONS,
+    )
+    ignored_input: str = setting(
+        "zero",
+        "Programs that do not read their arguments, or standard input, where every reference solution does. zero: they "
+        "count as programs that pass no test, with R_func = 0; keep: as all others.",
+        choices=("zero", "keep"),
+    )
     extract: str = setting(
         "auto",
         "The program in a completion. auto: the code block or the function in it; raw: the whole text.",
@@ -228,6 +239,15 @@ class RewardSettings:
         "Tests that the statement shows. drop: leave them out if at least two other tests remain; drop-one: only the "
         "first of them.",
         choices=("keep", "drop", "drop-one"),
+    )
+    function: str | None = setting(
+        None, "Your own reward function in a Python file, with the signature of TRL's.", metavar="FILE.py:NAME"
+    )
+    function_weight: float = setting(
+        0.5,
+        "w in (1 - w) * R + w * f, where f is what reward.function returns. 1: f takes the place of R.",
+        minimum=0,
+        maximum=1,
     )
     subtract_constant_baseline: bool = setting(
         False, "Subtract the score of the best constant output from partial credit."
@@ -327,6 +347,10 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
         reward,
         unparsable=plain.unparsable,
         security_weight=plain.security_weight,
+        combine=plain.combine,
+        ignored_input="keep",
+        function=plain.function,
+        function_weight=plain.function_weight,
         subtract_constant_baseline=plain.subtract_constant_baseline,
     )
 

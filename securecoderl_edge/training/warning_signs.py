@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, DENIED, SAMPLE_COPY
+from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, DENIED, IGNORES_INPUT, SAMPLE_COPY
 
 Row = Mapping[str, Any]
 
@@ -21,7 +21,9 @@ PROGRAMS_WITHOUT_PASS = 300
 _ZERO_VARIANCE, _TRUNCATED, _SYNTAX_LEFT = 0.8, 0.5, 0.5
 # With partial credit for visible tests, SmolLM2 on MBPP went from 0.03 and 0.15 to 0.37 and 0.68 in 20 updates.
 _HARD_CODED, _CONSTANT = 0.1, 0.5
-_DENIED = 0.02
+_DENIED = _IGNORES = 0.02
+# A policy that learned to return True passed 2.0 times as many tests after 31 updates, and survived 0.7 of the attacks.
+_PASSES_MORE, _SECURITY_LEFT, _LEAST_SECURITY = 1.5, 0.75, 0.02
 # Where it learned to return its argument, programs had 0.55 of the tokens after 20 updates; mostly at least 0.62.
 _LENGTH_LEFT = 0.6
 _OTHER_REWARD = "Set reward.subtract_constant_baseline = true"
@@ -44,6 +46,8 @@ class Watch:
             self._constant,
             self._length,
             self._denied,
+            self._ignores_input,
+            self._attackable,
         )
 
     def after(self, row: Row) -> list[str]:
@@ -126,6 +130,31 @@ class Watch:
         return (
             f"{last:.0%} of programs tried what the sandbox refuses, such as writing files, after {first:.0%} at the "
             "start of the phase. Read some: sce report"
+        )
+
+    def _ignores_input(self) -> str:
+        rate = _mean(self._last, IGNORES_INPUT)
+        if rate is None or rate <= _IGNORES:
+            return ""
+        return (
+            f"{rate:.0%} of programs do not read their input, where the reference solutions do: the tests of some "
+            'problems may accept that. reward.ignored_input = "zero" pays them nothing for tests'
+        )
+
+    def _attackable(self) -> str:
+        (passed, secure), (passing, left) = (
+            (_mean(rows, "all_tests_rate"), _mean(rows, "security_tests_rate")) for rows in (self._first, self._last)
+        )
+        programs = _mean(self._last, "scores")
+        if passed is None or secure is None or passing is None or left is None or programs is None:
+            return ""
+        is_clear = programs * WINDOW >= PROGRAMS_WITHOUT_PASS and secure - left >= _LEAST_SECURITY
+        if not is_clear or passing < _PASSES_MORE * passed or left > _SECURITY_LEFT * secure:
+            return ""
+        return (
+            f"{passing:.0%} of programs pass all tests, after {passed:.0%} at the start of the phase, but only "
+            f"{left:.0%} withstand the attacks, after {secure:.0%}: the policy may learn to pass weak tests. "
+            'reward.combine = "gate" pays security to programs that pass all tests alone'
         )
 
     def _length(self) -> str:

@@ -210,6 +210,18 @@ def test_a_dry_run_of_what_cannot_work_is_a_usage_error(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("rewards:f", "expected FILE.py:NAME, such as rewards.py:brevity"), ("away.py:f", r"away.py: No such file")],
+)
+def test_a_reward_function_that_cannot_be_found_is_a_usage_error(
+    tiny_model: Path, problems: Path, tmp_path: Path, name: str, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        train(tiny_model, problems, tmp_path / "run", "--reward-function", name, "--set", "reward.function=other.py:f")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary")
     assert result.exit_code == 0

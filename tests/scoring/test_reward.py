@@ -251,6 +251,87 @@ def test_what_a_constant_answer_passes_earns_nothing_when_it_is_corrected(
     assert 0 <= best <= score.r_func + 1e-12
 
 
+BLIND = ("ignores_input",)
+
+
+def plain_reward(score: Score, weight: float, reward: RewardSettings) -> float:
+    """The training reward, case by case."""
+    beta = reward.security_weight
+    is_blind = "ignores_input" in score.signs and reward.ignored_input == "zero"
+    solves = score.passed == score.total > 0 and not is_blind
+    if score.stage == 0 and reward.unparsable == "zero":
+        return 0.0
+    security = score.r_sec
+    if is_blind and score.security_total and reward.security in ("both", "tests"):
+        security = 0.0
+    if reward.combine == "gate":
+        security = security if solves else 0.0
+    graded = (1 - beta) * (0.0 if is_blind else score.r_func) + beta * security
+    if solves:
+        binary = (1 - beta) + beta * security
+    elif reward.unparsable == "paper" and score.security_total == 0:
+        binary = beta * security
+    else:
+        binary = 0.0
+    return (1 - weight) * binary + weight * graded
+
+
+REWARDS = st.builds(
+    RewardSettings,
+    unparsable=st.sampled_from(["zero", "paper"]),
+    combine=st.sampled_from(["sum", "gate"]),
+    ignored_input=st.sampled_from(["zero", "keep"]),
+    security=st.sampled_from(["both", "tests", "bandit"]),
+    security_weight=st.sampled_from([0.0, 0.4, 1.0]),
+)
+ATTACKED = st.lists(st.sampled_from(["pass", "wrong"]), max_size=3)
+
+
+@st.composite
+def scores(draw: st.DrawFn, reward: RewardSettings) -> Score:
+    outcomes, attacks = draw(st.none() | RUNS), draw(ATTACKED)
+    verdicts = tuple(SecurityVerdict("attack", 78, each) for each in attacks) if outcomes else ()
+    checked = CheckedProgram("p", 0, "", outcomes, len(outcomes or [PASS]), draw(SCANS), verdicts, len(attacks))
+    score = make_score(checked, RewardRules(security=reward.security))  # type: ignore[arg-type]
+    return replace(score, signs=draw(st.sampled_from([(), BLIND])))
+
+
+@given(st.data(), REWARDS, st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_training_reward_is_that_of_a_plain_case_by_case_formula(
+    data: st.DataObject, reward: RewardSettings, weight: float
+) -> None:
+    score = data.draw(scores(reward))
+    assert training_reward(score, weight, reward) == pytest.approx(plain_reward(score, weight, reward), abs=1e-12)
+
+
+@given(st.data(), REWARDS, st.sampled_from([0.0, 1.0]))
+def test_behind_the_gate_security_pays_only_programs_that_pass_their_tests(
+    data: st.DataObject, reward: RewardSettings, weight: float
+) -> None:
+    score, gate = data.draw(scores(reward)), replace(reward, combine="gate")
+    earned = training_reward(score, weight, gate)
+    assert 0 <= earned <= training_reward(score, weight, replace(reward, combine="sum")) + 1e-12
+    if not score.passes_all_tests:
+        harmless = replace(score, r_sec=1.0)
+        assert training_reward(harmless, weight, gate) == earned <= 1 - reward.security_weight
+    if earned == pytest.approx(1.0) and 0 < reward.security_weight < 1:
+        assert score.passes_all_tests
+        assert score.r_sec == 1
+
+
+@given(st.data(), REWARDS, st.sampled_from([0.0, 1.0]))
+def test_a_program_that_ignores_its_input_gains_nothing_by_passing_tests(
+    data: st.DataObject, reward: RewardSettings, weight: float
+) -> None:
+    reward = replace(reward, ignored_input="zero")
+    blind = replace(data.draw(scores(reward)), signs=BLIND)
+    failing = replace(blind, passed=0, r_func=0.2 if blind.parses else 0.0)
+    assert training_reward(blind, weight, reward) == training_reward(failing, weight, reward)
+    assert training_reward(blind, weight, reward) <= reward.security_weight
+    kept = replace(reward, ignored_input="keep")
+    assert training_reward(blind, weight, kept) == training_reward(replace(blind, signs=()), weight, reward)
+
+
 def test_an_unknown_training_reward_is_refused() -> None:
     with pytest.raises(ValueError, match="partial weight must be from 0 to 1, found 2"):
         training_reward(score_of([PASS]), 2, RewardSettings())
@@ -265,9 +346,9 @@ def test_a_score_survives_its_record(outcomes: list[Outcome] | None) -> None:
 PROBLEM = Problem("p", "Say 4 for 2:\n2\n4", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
 
 
-def run_of(*executions: Execution) -> tuple[Problem, ProgramRun, list[Outcome]]:
+def run_of(*executions: Execution) -> tuple[Problem, ProgramRun, list[Outcome], str]:
     outcomes = [outcome(each, test.output) for each, test in zip(executions, PROBLEM.tests, strict=True)]
-    return PROBLEM, ProgramRun(True, "", executions), outcomes
+    return PROBLEM, ProgramRun(True, "", executions), outcomes, "print(int(input()) * 2)"
 
 
 def test_signs_of_gaming_are_noted() -> None:
@@ -280,12 +361,12 @@ def test_signs_of_gaming_are_noted() -> None:
 
 
 def test_an_attempt_is_a_sign_even_if_the_program_goes_on_unless_attacks_make_it() -> None:
-    problem, run, outcomes = run_of(execution("4\n"), execution("6\n"))
+    problem, run, outcomes, program = run_of(execution("4\n"), execution("6\n"))
     run = replace(run, denied=(Denied("network", "", 1),))
-    assert signs_of(problem, run, outcomes) == ("denied",)
+    assert signs_of(problem, run, outcomes, program) == ("denied",)
     attacked = replace(problem, security_tests=(SecurityTest("injection", 78, "x", forbidden="root"),))
-    assert signs_of(attacked, run, outcomes) == ()
-    assert signs_of(problem, replace(run, denied=()), outcomes) == ()
+    assert signs_of(attacked, run, outcomes, program) == ()
+    assert signs_of(problem, replace(run, denied=()), outcomes, program) == ()
 
 
 @pytest.mark.parametrize("denied", [None, (), (Denied("read", "/etc/\x1b", 2), Denied("process", "", 1))])
@@ -312,7 +393,7 @@ CALLS = Problem(
 def signs_of_values(*values: str | None) -> tuple[str, ...]:
     executions = tuple(Execution(0, "", "printed\n", "", 0.0, value=each) for each in values)
     outcomes = [judge(*pair) for pair in zip(executions, assertions_of(CALLS), strict=True)]
-    return signs_of(CALLS, ProgramRun(True, "", executions), outcomes)
+    return signs_of(CALLS, ProgramRun(True, "", executions), outcomes, "def f(n): return n")
 
 
 def test_functions_show_the_signs_in_what_they_return() -> None:
@@ -320,6 +401,29 @@ def test_functions_show_the_signs_in_what_they_return() -> None:
     assert signs_of_values("9", "9") == ("constant_output",)
     assert signs_of_values("4", "4") == ("constant_output", "sample_copy")
     assert signs_of_values("4", None) == ("sample_copy",)
+
+
+READS, BLIND_PROGRAM = "def f(n):\n    return 2 * n\n", "def f(n):\n    return 4\n"
+
+
+@pytest.mark.parametrize(
+    ("problem", "program", "expected"),
+    [
+        (replace(CALLS, solutions=(READS,)), BLIND_PROGRAM, BLIND),
+        (replace(CALLS, solutions=(READS,)), READS, ()),
+        (replace(CALLS, solutions=(READS,)), "def g(n):\n    return 4\n", ()),
+        (replace(CALLS, solutions=(READS, BLIND_PROGRAM)), BLIND_PROGRAM, ()),
+        (CALLS, BLIND_PROGRAM, ()),
+        (replace(PROBLEM, solutions=("print(int(input()) * 2)",)), "print(4)", BLIND),
+        (replace(PROBLEM, solutions=("print(4)",)), "print(4)", ()),
+        (replace(PROBLEM, solutions=("int main(void) { return getchar(); }",), language="c"), "print(4)", ()),
+    ],
+)
+def test_ignored_input_is_a_sign_where_every_reference_reads_it(
+    problem: Problem, program: str, expected: tuple[str, ...]
+) -> None:
+    assert signs_of(problem, ProgramRun(True, "", ()), [], program) == expected
+    assert signs_of(problem, ProgramRun(False, "", ()), [], program) == ()
 
 
 def test_rates_of_many_scores() -> None:
@@ -356,6 +460,12 @@ def test_a_scorer_runs_scans_and_rewards(scorer: Scorer) -> None:
 
 def test_low_findings_are_not_reported(scorer: Scorer) -> None:
     assert scorer.score(PROBLEM, "assert int(input())").findings == ()
+
+
+def test_a_program_that_is_scored_shows_whether_it_reads_its_input(scorer: Scorer) -> None:
+    problem = replace(CALLS, solutions=(READS,))
+    assert scorer.score(problem, BLIND_PROGRAM).signs == ("constant_output", "sample_copy", "ignores_input")
+    assert scorer.score(problem, READS).signs == ()
 
 
 def test_calls_are_scored_as_tests(scorer: Scorer) -> None:

@@ -42,7 +42,13 @@ from securecoderl_edge.training import measured_plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
-from securecoderl_edge.training.settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings, TrainSettings
+from securecoderl_edge.training.settings import (
+    MOST_PER_PROBLEM,
+    PpoSettings,
+    RewardSettings,
+    SsdSettings,
+    TrainSettings,
+)
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout, supervised
 from securecoderl_edge.training.update.learner import Learner, Update
@@ -144,7 +150,10 @@ def test_the_kept_completions_are_those_of_a_slow_loop(
     ]
     completions = [TokenCompletion(0, 0, (1,), (0.0,), finished) for *_, finished in made]
     rollout = Rollout([], completions, scores, [])
-    assert correct_rows(rollout, most) == slow_rows(rollout, most)
+    assert correct_rows(rollout, RewardSettings(), most) == slow_rows(rollout, most)
+    blind = replace(rollout, scores=[replace(score, signs=("ignores_input",)) for score in scores])
+    assert correct_rows(blind, RewardSettings(), most) == []
+    assert correct_rows(blind, RewardSettings(ignored_input="keep"), most) == slow_rows(rollout, most)
 
 
 def test_an_rft_update_is_a_supervised_step_on_the_correct_completions(

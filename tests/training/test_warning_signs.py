@@ -15,7 +15,8 @@ from securecoderl_edge.training.warning_signs import REPEAT, WINDOW, Watch
 
 HEALTHY = {
     "all_tests_rate": 0.1, "scores": 64, "zero_variance_rate": 0.5, "truncated_rate": 0.1, "syntax_rate": 0.9,
-    "sample_copy": 0.05, "constant_output": 0.2, "denied": 0.0, "tokens": 6400,
+    "sample_copy": 0.05, "constant_output": 0.2, "denied": 0.0, "tokens": 6400, "ignores_input": 0.01,
+    "security_tests_rate": 0.2,
 }  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def test_a_healthy_phase_gives_no_warning() -> None:
         ({"all_tests_rate": 0.0}, "none of 640 programs in 10 updates passed all tests. Stop with Ctrl-C"),
         ({"zero_variance_rate": 0.9}, "90% of groups had equal rewards in 10 updates"),
         ({"sample_copy": 0.3}, "30% of programs passed exactly the tests that the prompt shows, and 10% all tests"),
+        ({"ignores_input": 0.03}, "3% of programs do not read their input, where the reference solutions do"),
         ({"truncated_rate": 0.6}, "60% of completions were truncated in 10 updates. Raise ppo.max_tokens"),
     ],
 )
@@ -58,7 +60,9 @@ def test_advice_is_only_what_the_phase_can_use() -> None:
     assert "Lower rft.learning_rate" in of_rft[1]
 
 
-@pytest.mark.parametrize("change", [{"zero_variance_rate": 0.8}, {"truncated_rate": 0.5}, {"sample_copy": 0.1}])
+@pytest.mark.parametrize(
+    "change", [{"zero_variance_rate": 0.8}, {"truncated_rate": 0.5}, {"sample_copy": 0.1}, {"ignores_input": 0.02}]
+)
 def test_at_its_limit_a_sign_is_not_reported(change: dict[str, Any]) -> None:
     assert warnings(course(*[change] * 2 * WINDOW)) == []
 
@@ -81,6 +85,46 @@ def test_attempts_that_the_sandbox_refuses_are_reported_if_they_double() -> None
     ((step, text),) = warnings(course(*[first] * WINDOW, *[often] * WINDOW))
     assert WINDOW < step <= 2 * WINDOW
     assert "of programs tried what the sandbox refuses, such as writing files, after 4% at the start" in text
+
+
+# A policy of 0.5 B parameters on SecCodePLT, rewarded by 0.6 R_func + 0.4 R_sec with security = "tests": programs that
+# pass all tests, and of those that parse the ones that pass all security tests, in percent of 128 per update.
+RETURNS_TRUE = """
+    19/9 21/19 15/23 12/43 10/27 27/28 21/26 9/24 35/34 30/25 22/21 23/38 38/17 46/24 12/20 20/31 19/25 45/33
+    30/30 31/29 62/28 38/27 31/22 30/22 45/16 40/18 48/15 41/23 37/15 55/6 42/13 69/27 76/6 81/18 55/7 63/9 59/6
+    68/20 70/4 66/7 59/14 55/33 41/2 50/7 75/16 50/10 65/12 73/22 62/29 74/25 74/23 68/6 47/9 69/19 87/16 69/16
+    92/12 74/5 56/18 58/6 80/18 48/12 51/9 56/16 77/13 59/17 77/1 81/6 54/9 64/4 67/16 67/10 63/25 73/9 68/25
+    67/10 49/0 69/6 73/7 68/7 61/16 73/6 63/18 88/5 87/13 80/6 73/0 74/6 73/6 50/6 74/6 74/6 78/7 87/19 55/9
+    87/0 80/13 75/12 69/12 85/0 80/13 81/12 74/0 68/6 87/0 81/12
+"""
+
+
+def test_attacks_that_succeed_more_often_while_more_tests_pass_are_reported() -> None:
+    updates = [each.split("/") for each in RETURNS_TRUE.split()]
+    rows = course(
+        *({"scores": 128, "all_tests_rate": int(a) / 100, "security_tests_rate": int(b) / 100} for a, b in updates)
+    )
+    (first, text), *others = warnings(rows)
+    assert 20 <= first <= 35, "a third of the training is over"
+    assert "of programs pass all tests, after 20% at the start of the phase, but only" in text
+    assert "withstand the attacks, after 26%" in text
+    assert all("withstand the attacks" in text for _, text in others)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"all_tests_rate": 0.4},
+        {"security_tests_rate": 0.1},
+        {"all_tests_rate": 0.14, "security_tests_rate": 0.1},
+        {"all_tests_rate": 0.4, "security_tests_rate": 0.16},
+        {"all_tests_rate": 0.4, "security_tests_rate": 0.1, "scores": 29},
+        {"all_tests_rate": 0.4, "security_tests_rate": None},
+    ],
+)
+def test_attacks_are_not_reported_while_one_of_both_stays_or_programs_are_few(change: dict[str, Any]) -> None:
+    before = {"scores": change.get("scores", 64)}
+    assert warnings(course(*[before] * WINDOW, *[change] * 2 * WINDOW)) == []
 
 
 def test_programs_that_get_short_and_pass_no_more_often_are_reported() -> None:

@@ -12,7 +12,14 @@ from itertools import groupby
 
 from securecoderl_edge.evaluation.report.run_history import Point, RunHistory, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
-from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
+from securecoderl_edge.scoring.signs import (
+    CONSTANT_OUTPUT,
+    CRASH_AFTER_OUTPUT,
+    DENIED,
+    IGNORES_INPUT,
+    SAMPLE_COPY,
+    SIGNS,
+)
 
 LEVELS_TITLE = "Programs at each reward level, fraction"
 OTHER_LEVEL = "other"
@@ -56,6 +63,7 @@ SIGN_NAMES = {
     CRASH_AFTER_OUTPUT: "crash after output",
     SAMPLE_COPY: "hard-coded example",
     DENIED: "denied by the sandbox",
+    IGNORES_INPUT: "ignores its input",
 }
 CHARTS = (
     Chart(
@@ -64,6 +72,7 @@ CHARTS = (
             Line("objective/reward", "training, phase reward"),
             Line("reward", "held out, reward R", held_out=True),
             Line("reward", "training, reward R"),
+            Line("function_reward", "training, own function"),
         ),
         is_level=True,
     ),

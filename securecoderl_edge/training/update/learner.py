@@ -31,6 +31,7 @@ from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.meter import Meter
 
 if TYPE_CHECKING:
+    from securecoderl_edge.scoring.own_reward import OwnReward
     from securecoderl_edge.scoring.scorer import Scorer
 
 # Below this scale small float16 numbers are lost again, and a remaining overflow is not caused by the scale.
@@ -80,6 +81,7 @@ class Learner:
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
+        own_reward: the user's own reward function, where it counts.
         measures_kl: whether RL updates compute the KL to the SFT policy.
         meter: is told what is being done; changes nothing.
     """
@@ -98,6 +100,7 @@ class Learner:
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
+    own_reward: OwnReward | None = None
     measures_kl: bool = True
     meter: Meter = field(default_factory=Meter)
     losses: list[Tensor] = field(default_factory=list, init=False)

@@ -19,8 +19,10 @@ from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.scoring.own_reward import Numbers, columns_of, mixed
 from securecoderl_edge.scoring.reward import PASSED_SHARE, PRINTING, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.scoring.signs import IGNORES_INPUT
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
@@ -40,7 +42,7 @@ class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
     ``prompts`` are what they continue, by problem. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
-    programs that ran during decoding take no extra time.
+    programs that ran during decoding take no extra time. ``own`` are the numbers of the user's own reward function.
     """
 
     problems: list[Problem]
@@ -49,6 +51,7 @@ class Rollout:
     prompts: list[TokenIds]
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
+    own: Numbers | None = None
 
     def group_of(self, row: int, size: int) -> list[TokenCompletion]:
         """The ``size`` completions of the prompt that the one at ``row`` continues."""
@@ -56,16 +59,21 @@ class Rollout:
         return self.completions[first : first + size]
 
     def rates(self) -> dict[str, Any]:
-        """`mean_of_scores` of the completions."""
-        return mean_of_scores(self.scores)
+        """`mean_of_scores` of the completions, and the mean of their `own` numbers."""
+        numbers = [number for number in self.own or () if number is not None]
+        own = {"function_reward": sum(numbers) / len(numbers)} if numbers else {}
+        return {**mean_of_scores(self.scores), **own}
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
-        """The training reward of each completion, see `training_reward`."""
+        """The training reward of each completion, see `training_reward`; with the user's own function `mixed`."""
         passes = [constant_passes(problem) if reward.subtract_constant_baseline else 0 for problem in self.problems]
-        return [
+        ours = [
             training_reward(score, partial_weight, reward, passes[done.prompt])
             for score, done in zip(self.scores, self.completions, strict=True)
         ]
+        if self.own is None:
+            return ours
+        return [mixed(*pair, reward.function_weight) for pair in zip(ours, self.own, strict=True)]
 
 
 def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
@@ -74,6 +82,9 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
     The partial reward is R; the binary one is R for a program that passes all tests, else 0. Unparsable output gets 0
     if ``reward.unparsable`` is ``zero``. With ``paper`` it keeps the security part of R, and so does the binary reward
     of a program that fails, except for problems with security tests.
+
+    With ``reward.combine = "gate"``, R_sec is 0 for a program that does not pass all tests. One that ignores its input
+    passes none, unless ``reward.ignored_input`` is ``keep``.
 
     Args:
         partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
@@ -87,11 +98,27 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
     if not score.parses and reward.unparsable == "zero":
         return 0.0
     r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
+    r_sec, solves = score.r_sec, solves_problem(score, reward)
+    if pays_no_test(score, reward):
+        r_func = 0.0
+        # Security tests count only as far as the program solves the task, see `security_reward`.
+        r_sec = 0.0 if score.security_total and reward.security != "bandit" else r_sec
+    if reward.combine == "gate" and not solves:
+        r_sec = 0.0
     keeps_security = reward.unparsable == "paper" and not score.security_total
-    is_paid = score.passes_all_tests or keeps_security
-    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight) if is_paid else 0.0
-    partial = combine(r_func, score.r_sec, reward.security_weight)
+    binary = combine(float(solves), r_sec, reward.security_weight) if solves or keeps_security else 0.0
+    partial = combine(r_func, r_sec, reward.security_weight)
     return (1 - partial_weight) * binary + partial_weight * partial
+
+
+def solves_problem(score: Score, reward: RewardSettings) -> bool:
+    """Whether training pays a program for passing all tests."""
+    return score.passes_all_tests and not pays_no_test(score, reward)
+
+
+def pays_no_test(score: Score, reward: RewardSettings) -> bool:
+    """Whether the tests that a program passes earn nothing, because it ignores its input."""
+    return reward.ignored_input == "zero" and IGNORES_INPUT in score.signs
 
 
 def corrected(score: Score, constant_passes: int) -> float:
@@ -125,12 +152,14 @@ def collect(
     facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
+    texts: dict[tuple[int, tuple[int, ...]], str] = {}
 
     def submit(done: TokenCompletion) -> None:
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
-            program = extract_program(learner.tokenizer.decode(answer), facts[done.prompt])
+            text = texts[done.prompt, done.token_ids] = learner.tokenizer.decode(answer)
+            program = extract_program(text, facts[done.prompt])
             pending[done.prompt, done.token_ids] = scorer.score_async(
                 problems[done.prompt], program, extract=learner.extract
             )
@@ -144,15 +173,24 @@ def collect(
     for done in completions:
         scores.append(replace(result_of(pending[done.prompt, done.token_ids]), sample=done.sample))
         learner.meter.advance()
+    own = None
+    if learner.own_reward is not None:
+        asked = [problems[done.prompt] for done in completions]
+        said = [texts[done.prompt, done.token_ids] for done in completions]
+        own = learner.own_reward.numbers(columns_of(list(map(learner.format.prompt, asked)), said, asked, scores))
     clock.append(time.monotonic())
     if learner.team.count > 1:
+        numbers = own or [None] * len(completions)
         records = [
-            [done.prompt, done.sample, score.to_record()] for done, score in zip(completions, scores, strict=True)
+            [done.prompt, done.sample, score.to_record(), number]
+            for done, score, number in zip(completions, scores, numbers, strict=True)
         ]
-        scores = [score_from_record(record) for _, _, record in _in_order(learner.team.collect(records))]
+        every = _in_order(learner.team.collect(records))
+        scores = [score_from_record(record) for _, _, record, _ in every]
+        own = None if own is None else [number for *_, number in every]
     completions = all_completions(learner, completions)
     return_free_memory()  # sampling's, before learning needs its own
-    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1])
+    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1], own)
 
 
 def own_completions(

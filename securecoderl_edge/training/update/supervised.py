@@ -19,7 +19,7 @@ from typing import Any
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.models.drawing import truncated
 from securecoderl_edge.models.sampling import TokenCompletion
-from securecoderl_edge.training.settings import MOST_PER_PROBLEM
+from securecoderl_edge.training.settings import MOST_PER_PROBLEM, RewardSettings
 from securecoderl_edge.training.update.learner import (
     Learner,
     Update,
@@ -28,7 +28,13 @@ from securecoderl_edge.training.update.learner import (
     precision_metrics,
     seed_of,
 )
-from securecoderl_edge.training.update.rollout import Rollout, all_completions, collect, own_completions
+from securecoderl_edge.training.update.rollout import (
+    Rollout,
+    all_completions,
+    collect,
+    own_completions,
+    solves_problem,
+)
 from securecoderl_edge.training.update.sequences import (
     TokenBatch,
     TokenIds,
@@ -77,7 +83,7 @@ def rft_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     started, skipped, ppo = time.monotonic(), learner.skipped_steps, update.settings.ppo
     problems = update.prompted()
     rollout = collect(learner, update.scorer, problems, ppo.samples_per_prompt, ppo, *update.seed("sample"))
-    kept = [rollout.completions[row] for row in correct_rows(rollout)]
+    kept = [rollout.completions[row] for row in correct_rows(rollout, update.settings.reward)]
     facts = step_on(learner, rollout.prompts, kept, ppo.micro_batch_tokens)
     times = {"seconds_sample": rollout.seconds_sample, "seconds_score": rollout.seconds_score}
     metrics = {**facts, **rollout.rates(), **_metrics(update.step, rollout.completions, kept, started, times)}
@@ -104,20 +110,27 @@ def ssd_update(learner: Learner, update: Update) -> tuple[dict[str, Any], None]:
     return metrics | precision_metrics(learner, skipped), None
 
 
-def correct_rows(rollout: Rollout, most: int = MOST_PER_PROBLEM) -> list[int]:
-    """Indices of the completions to train on: they pass all tests and end by themselves.
+def correct_rows(rollout: Rollout, reward: RewardSettings, most: int = MOST_PER_PROBLEM) -> list[int]:
+    """Indices of the completions to train on: they pass all tests, read their input and end by themselves.
 
-    Of each problem the first ``most`` with different programs.
+    Of each problem the ``most`` with different programs that have the highest reward, of equal ones the first. With a
+    reward function of the user's own in place of R, its number must be above 0, whatever the tests.
     """
     rows: list[int] = []
+    replaced = rollout.own if reward.function_weight == 1 else None
+    order: Sequence[int] = range(len(rollout.scores))
+    if rollout.own is not None:
+        rewards = rollout.rewards(0.0, reward)
+        order = sorted(order, key=lambda row: -rewards[row])
     programs: defaultdict[str, set[str]] = defaultdict(set)
-    for row, (done, score) in enumerate(zip(rollout.completions, rollout.scores, strict=True)):
+    for row in order:
+        done, score = rollout.completions[row], rollout.scores[row]
         known = programs[score.id]
-        is_correct = done.finished and score.passes_all_tests
-        if is_correct and score.program not in known and len(known) < most:
+        is_correct = solves_problem(score, reward) if replaced is None else (replaced[row] or 0.0) > 0
+        if done.finished and is_correct and score.program not in known and len(known) < most:
             known.add(score.program)
             rows.append(row)
-    return rows
+    return sorted(rows)
 
 
 def step_on(
