@@ -33,18 +33,18 @@ count, numbers = int(input()), list(map(int, input().split()))
 best = max(sum(numbers[first:last]) for first in range(count) for last in range(first + 1, count + 1))
 print(best, Counter(numbers).most_common(1))
 """,
-    "c": """
-#include <stdio.h>
-int main(void) {
-    int count, numbers[64], best = 0;
-    scanf("%d", &count);
-    for (int place = 0; place < count; place++) scanf("%d", numbers + place);
-    for (int first = 0; first < count; first++)
-        for (int last = first, sum = 0; last < count; last++) if ((sum += numbers[last]) > best) best = sum;
-    printf("%d\\n", best);
-    return 0;
-}
-""",
+    "c": "\n".join(
+        (
+            "#include <stdio.h>",
+            "int main(void) {",
+            "int count, numbers[64], best = 0;",
+            'scanf("%d", &count);',
+            'for (int place = 0; place < count; place++) scanf("%d", numbers + place);',
+            "for (int first = 0; first < count; first++)",
+            "for (int last = first, sum = 0; last < count; last++) if ((sum += numbers[last]) > best) best = sum;",
+            'printf("%d\\n", best); }',
+        )
+    ),
 }
 TESTS = 5
 INPUTS = [f"20\n{' '.join(str(place * step % 17 - 5) for place in range(20))}\n" for step in range(1, TESTS + 1)]
