@@ -37,7 +37,7 @@ print(best, Counter(numbers).most_common(1))
 #include <stdio.h>
 int main(void) {
     int count, numbers[64], best = 0;
-    scanf("%d", &count);
+    scanf("%d", &count); // The largest sum of neighbors.
     for (int place = 0; place < count; place++) scanf("%d", numbers + place);
     for (int first = 0; first < count; first++)
         for (int last = first, sum = 0; last < count; last++) if ((sum += numbers[last]) > best) best = sum;
