@@ -239,7 +239,7 @@ def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> T
 
 def size_in_words(part: EvaluationSummary | Comparison) -> str:
     """``200 problems``, or ``200 problems in 111 groups`` if some are variants of others."""
-    in_groups = f" in {part.groups} groups" if part.groups < part.problems else ""
+    in_groups = f" in {part.groups} group{'s'[: part.groups > 1]}" if part.groups < part.problems else ""
     return f"{part.problems} problems{in_groups}"
 
 

@@ -122,7 +122,7 @@ def test_the_quantization_report_is_one_table_with_paired_intervals(folder: Path
     lines = out.splitlines()
     assert lines[0].startswith("f32 ")
     assert any(line.startswith("q8_0 ") and "KL" in line and "bits" in line for line in lines)
-    assert lines[-1] == "Differences from mine-f32, paired over 4 problems, with 95 % intervals."
+    assert lines[-1] == "Differences from mine-f32, paired over 4 problems in 1 group, with 95 % intervals."
     assert "not distinguishable" in out
     assert "| q8_0 |" in (folder / "runs" / "mine" / "exports" / "mine-q8_0.gguf.card.md").read_text()
 

@@ -8,6 +8,7 @@ import pytest
 import study
 import study_report
 from places import ROOT
+from study_engine.study_record import study_record
 
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -233,3 +234,16 @@ def test_a_part_of_readme_is_put_between_its_marks(committed: dict[str, Any], mo
 def test_titles_are_those_of_today_and_not_those_of_the_old_files(committed: dict[str, Any]) -> None:
     titles = {arm["name"]: arm["title"] for study in committed.values() for arm in study["arms"]}
     assert titles["groups-4"] == "4 samples per prompt"
+
+
+@pytest.mark.parametrize("name", ["recipe", "security"])
+def test_the_committed_intervals_are_those_of_the_committed_rows(name: str) -> None:
+    """Of every arm, so no key of a step has changed: a new setting must not make finished trainings unknown."""
+    made = study_record(study.STUDIES[name](study_report.RESULTS / "study"), 2)
+    committed = study_report.read_result(study_report.RESULTS / f"study-{name}.json")
+    assert made["steps"] == made["steps_done"]
+    assert made["comparisons"] == committed["comparisons"]
+    for part in ("arms", "splits"):
+        for mine, theirs in zip(made[part], committed[part], strict=True):
+            assert mine.get("results") == theirs.get("results")
+            assert mine.get("base") == theirs.get("base")
