@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
-import os
 import resource
 import subprocess
 import sys
@@ -89,11 +88,10 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
     "the same text": of_table("a.arrow", same_text),
     "nulls": of_table("a.parquet", lambda pyarrow: pyarrow.nulls(20_000_000)),
     "nested lists in Parquet": of_table("a.parquet", lambda pyarrow: pyarrow.array([[[]] * 20_000_000])),
-    "long text in Parquet": of_table("a.parquet", lambda pyarrow: pyarrow.array(["y" * (600 * MEBIBYTE)] * 2)),
     "the same text in Parquet": of_table("a.parquet", same_text),
     "one number in Parquet": of_table("a.parquet", lambda pyarrow: pyarrow.array([0] * 100_000_000, pyarrow.int8())),
 }  # fmt: skip
-QUICK = ("objects", "an array of lists", "small objects", "cells", "a list of nulls", "nested lists in Parquet")
+QUICK = ("objects", "small objects", "nested lists in Parquet")
 COMMANDS = {
     "import": ("data", "import", "BOMB", "--out", "out.jsonl"),
     "import, of a format": ("data", "import", "BOMB", "--format", "mbpp", "--out", "out.jsonl"),
@@ -119,15 +117,24 @@ def test_a_bomb_is_read_or_refused_in_bounded_memory(name: str, folder: Path, tm
         assert code in (0, 1, 2), (how, code, said)
         assert "Traceback" not in said, (how, said)
         assert "a bug in sce" not in said, (how, said)
-        assert code == 0 or said.splitlines()[-1].strip(), how
-        assert mebibytes < MOST_MIB, (how, said)
+        assert code == 0 or said, how
+        assert 0 < mebibytes < MOST_MIB, (how, said)
         (folder / "out.jsonl").unlink(missing_ok=True)
+
+
+# The most memory of a process that was forked is at first that of its parent; this is its own.
+PROGRAM = """
+import atexit, sys
+atexit.register(lambda: sys.stderr.write("\\n" + next(each for each in open("/proc/self/status") if "VmHWM" in each)))
+from securecoderl_edge.cli import main
+main(sys.argv[1:])
+"""
 
 
 def run(words: list[str], folder: Path) -> tuple[str, int, int]:
     """What a command says on standard error, its exit code, and the MiB that it had at most."""
-    process = subprocess.Popen(
-        [sys.executable, "-B", "-m", "securecoderl_edge", *words],
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", PROGRAM, *words],
         cwd=folder,
         env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
@@ -139,9 +146,5 @@ def run(words: list[str], folder: Path) -> tuple[str, int, int]:
             resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS)),
         ),
     )
-    assert process.stderr is not None
-    with process.stderr:
-        said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return said, process.returncode, usage.ru_maxrss >> 10
+    said, _, most = done.stderr.rpartition("VmHWM:")
+    return said.strip(), done.returncode, int(most.split()[0]) >> 10 if most.strip() else 0
