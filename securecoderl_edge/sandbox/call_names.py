@@ -64,7 +64,7 @@ class Meanings:
     def note_call(self, name: str) -> None:
         """Note a called function: some can unbind any name, some find a function by its name."""
         self._is_open = self._is_open or name in _UNBINDING
-        self._is_computed = self._is_computed or name in _FINDING
+        self._is_computed = self._is_computed or name in _FINDING or name.startswith(_BUILTINS)
 
     @property
     def is_plain(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
@@ -21,7 +23,7 @@ _LONGEST_EXTRA = 4096
 _LONGEST_SEARCHED = 1 << 20
 # Nor is one with far more items.
 _ITEMS_FACTOR, _EXTRA_ITEMS, _MOST_SEARCHED = 2, 256, 1 << 17
-# A set of so many items of which most have one hash was made to be slow.
+# A set with so many items that have one hash was made to be slow.
 _MOST_ALIKE = 64
 
 
@@ -156,12 +158,12 @@ def _value_of(node: ast.expr) -> Any:
 
 
 def _spread(items: list[Any]) -> list[Any]:
-    """The items of a set or the keys of a dictionary, which takes quadratic time if they have the same hash.
+    """The items of a set or the keys of a dictionary, which takes quadratic time if many have the same hash.
 
     Raises:
         ValueError: many of them have.
     """
-    alike = len(items) - len(set(map(hash, items)))
-    if alike > max(_MOST_ALIKE, len(items) // 2) and len(set(map(repr, items))) > len(items) - alike:
+    commonest, count = max(Counter(map(hash, items)).items(), key=itemgetter(1), default=(0, 0))
+    if count > _MOST_ALIKE and len({repr(item) for item in items if hash(item) == commonest}) > _MOST_ALIKE:
         raise ValueError("items with the same hash")
     return items

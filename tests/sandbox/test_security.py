@@ -202,6 +202,7 @@ HIDDEN = {
         "from math import sqrt as eval\nglobals().pop('eval')\nprint(eval(input()))",
         "import builtins\nprint(builtins.eval(input()))",
         "from builtins import eval as e\nprint(e(input()))",
+        "print(__builtins__.eval(input()))",
         "e = eval\nprint(e(input()))",
         "a, (b, e) = 1, (2, eval)\nprint(e(input()))",
         "print((e := eval)(input()))",

@@ -350,6 +350,12 @@ def test_hostile_values_are_wrong_and_harmless(value: str) -> None:
     assert judge(answer(value), check).verdict == "wrong"
 
 
+@pytest.mark.parametrize("value", ["[5]", "{}", "''", "'aaa'", "()", "(True,)", "(1, 2, 3)", "{1: 1}", "5", "range(9)"])
+@pytest.mark.parametrize("form", ["assert f()", "assert not f()"])
+def test_no_value_that_a_program_wrote_itself_ends_the_judge(form: str, value: str) -> None:
+    assert judge(answer(value), translate(form, "f")).verdict in ("wrong", "silent")
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda inner: (

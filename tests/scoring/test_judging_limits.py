@@ -59,6 +59,7 @@ VALUES = {
     "set of one hash": f"{{{numbers(42_000, PRIME)}}}",
     "fewer of one hash": f"{{{numbers(19_000, PRIME)}}}",
     "keys of one hash": "{" + ", ".join(f"{PRIME * number}: 0" for number in range(30_000)) + "}",
+    "half of one hash": f"{{{numbers(19_000, PRIME)}, {numbers(19_001)}}}",
     "frozenset of one hash": f"{{frozenset({{{numbers(19_000, PRIME)}}})}}",
     "tuples of one hash": "{" + ", ".join(f"({PRIME * number},)" for number in range(19_000)) + "}",
     "keys of a view": f"dict_keys([{numbers(19_000, PRIME)}])",
