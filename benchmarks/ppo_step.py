@@ -23,7 +23,7 @@ process once, and all of a small batch fit into one piece.
 Remaining differences:
 
 * Ours processes a prompt once for its two completions, TRL each sequence whole: 1,280 tokens a pass against 1,536.
-* Ours samples from merged weights; `hf` and TRL generate with the adapters unmerged.
+* Ours samples from a copy of the weights, in float32 with the adapter merged; `hf` and TRL from the model that trains.
 * The reference of ours is a second adapter, TRL's is the model without one, which is cheaper.
 * TRL computes the exact entropy for its log, ours estimates it from the tokens drawn; ours logs more of the ratios, and
   looks for a program in each completion.

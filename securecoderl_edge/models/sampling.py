@@ -1,4 +1,4 @@
-"""Batched sampling with a KV cache, on a merged copy of the policy.
+"""Batched sampling with a KV cache, on a copy of the policy's weights.
 
 In training `sample` uses only the temperature, so that it samples the distribution whose log-probabilities PPO
 computes.

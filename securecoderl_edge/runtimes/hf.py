@@ -1,6 +1,6 @@
 """The Hugging Face runtime: a base model, with or without an adapter, computed by torch.
 
-Families that `models` computes keep one copy of their weights, with the adapter merged, and finished completions make
+Families that `models` computes keep one copy of their weights, with the adapter, and finished completions make
 room for waiting ones. Other models run through the ``generate`` of transformers.
 """
 
@@ -50,7 +50,7 @@ class HfRuntime:
         base_precision: str = "fp32",
         device: str = "cpu",
     ) -> None:
-        """Load ``base`` (``nano``, a folder, a Hugging Face repo id) and merge ``adapter`` into it.
+        """Load ``base`` (``nano``, a folder, a Hugging Face repo id), with ``adapter`` on it.
 
         Args:
             parallel: sequences decoded at a time.

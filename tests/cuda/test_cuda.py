@@ -150,7 +150,7 @@ def test_an_int8_layer_computes_with_its_expansion(accelerator: str, products: s
     assert torch.equal(layer(inputs), inputs @ layer.expanded(inputs.dtype).T)
 
 
-@pytest.mark.parametrize("advantage", ["rloo", "gae", "batch"])
+@pytest.mark.parametrize("advantage", ["rloo", "gae", "batch", "grpo"])
 @pytest.mark.parametrize("products", ["fp32", "fp16"])
 def test_an_rl_update_on_int8_weights_begins_at_ratio_one_and_moves_the_policy(
     accelerator: str, tiny_model: Path, scorer: Scorer, advantage: str, products: str

@@ -24,6 +24,7 @@ from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import score_bias
+from securecoderl_edge.models.joined_linear import JoinedLinear
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
@@ -143,9 +144,9 @@ def test_a_loaded_model_is_on_the_device_as_a_whole(tiny_qwen: Path, precision: 
         tensors = tensors_of(model)
         decoder = Decoder(model, torch.float16)
         decoder.refresh()
-        held = [
-            tensor for layer in decoder.layers for tensor in vars(layer).values() if isinstance(tensor, torch.Tensor)
-        ]
+        parts = [part for layer in decoder.layers for part in vars(layer).values()]
+        parts += [each for part in parts if isinstance(part, JoinedLinear) for each in vars(part).values()]
+        held = [part for part in parts if isinstance(part, torch.Tensor)]
     assert [name for name, tensor in tensors.items() if not isinstance(tensor, PretendTensor)] == []
     assert held
     assert all(isinstance(tensor, PretendTensor) for tensor in held)

@@ -174,7 +174,7 @@ def assert_like_one(
 @pytest.mark.parametrize(
     ("count", "prompts"), [(3, 8), (2, 1), (5, 2)], ids=["3 on 8", "2 on 1 prompt", "more than prompts"]
 )
-@pytest.mark.parametrize("advantage", few(["rloo", "gae", "batch"], "gae"))
+@pytest.mark.parametrize("advantage", few(["rloo", "gae", "batch", "grpo"], "gae"))
 def test_processes_that_cannot_share_evenly_make_the_ppo_update_of_one(
     count: int, prompts: int, advantage: str, make_learners: Callable[..., list[Learner]], scorer: Scorer
 ) -> None:
