@@ -189,6 +189,14 @@ def test_a_toolchain_that_does_not_work_is_an_error_and_no_verdict(monkeypatch: 
         pool.run(ADD, ["1 2"], language="c")
 
 
+def test_more_layers_than_the_launcher_reads_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = toolchain.find_toolchain()
+    many = (*found.libraries, *(f"{found.libraries[0]}/{number}" for number in range(1000)))
+    monkeypatch.setattr(worker, "find_toolchain", lambda: dataclasses.replace(found, libraries=many))
+    with SandboxPool(1) as pool, pytest.raises(SceError, match="too many paths"):
+        pool.run("int main(void) { return 0; }", [""], language="c")
+
+
 def test_nobody_can_change_what_the_tools_of_all_programs_read() -> None:
     file = memfiles.memory_file(b"ours")
     memfiles.seal(file)

@@ -25,6 +25,7 @@ OWN_MAPS = "/proc/self/maps"
 OWN_FACTS = (OWN_MAPS, "/proc/self/cmdline", "/proc/self/environ")  # which it asks for at its start
 UNLIMITED = (1 << 64) - 1
 NO_LAYERS = struct.pack("Q24s", 0, b"") + struct.pack("QQ", 0, 0)
+MOST_BYTES = 1 << 15  # that `launch.c` reads
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
@@ -102,11 +103,17 @@ class Profiles:
 
         Args:
             streams: the descriptors that it keeps, from 0. limits: arguments of ``setrlimit``.
+
+        Raises:
+            OSError: it is longer than `launch` reads, and the layers are at its end.
         """
         bounds = [struct.pack("QQQ", kind, *(each & UNLIMITED for each in pair)) for kind, pair in limits]
         notary = 0 if tool or self.notary is None else self.notary.pid
         head = struct.pack("QQQQQ", os.getpid(), self.programs_may_fork, streams, notary, len(bounds))
-        return head + b"".join(bounds) + self._layers.get(tool, NO_LAYERS)
+        whole = head + b"".join(bounds) + self._layers.get(tool, NO_LAYERS)
+        if len(whole) > MOST_BYTES:
+            raise OSError(f"the layers of {tool or 'programs'} have too many paths")
+        return whole
 
     def _files(self, readable: Sequence[str], executable: Sequence[str]) -> bytes:
         attributes = self.lockdown.ruleset_attributes()
