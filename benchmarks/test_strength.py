@@ -45,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sets", nargs="+", help="problem files, or built-in sets")
     parser.add_argument("--mutants", type=int, default=MUTANTS, help="per problem")
+    parser.add_argument("--before", action="store_true", help="without augmentation")
     parser.add_argument("--folder", type=Path, required=True, help="folder for finished chunks")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
@@ -52,17 +53,19 @@ def main() -> None:
     for name in arguments.sets:
         problems = load_problems(name, sys.maxsize)
         chunks = [problems[start : start + CHUNK] for start in range(0, len(problems), CHUNK)]
-        rows = [measured(chunk, arguments.folder, arguments.mutants) for chunk in chunks]
+        rows = [measured(chunk, arguments.folder, arguments.mutants, arguments.before) for chunk in chunks]
         results[Path(name).stem] = summary(rows)
         sys.stdout.write(f"{name}: {json.dumps(results[Path(name).stem])}\n")
         sys.stdout.flush()
-    publish({"sets": results}, arguments.json)
+    publish({"sets": results}, arguments.json, keep_earlier=True)
 
 
-def measured(problems: Sequence[Problem], folder: Path, mutants: int) -> dict[str, Any]:
+def measured(problems: Sequence[Problem], folder: Path, mutants: int, is_before: bool) -> dict[str, Any]:
     """The rows of one chunk."""
     name = f"{problem_digest(problems[0])}-{len(problems)}"
     before = kept(folder / f"{name}-before-{mutants}.json", lambda: strength(problems, mutants))
+    if is_before:
+        return {"before": before}
     passing = [problem for problem in problems if problem.id in set(before["passing"])]
     row = kept(folder / f"{name}-augment.json", lambda: augmented(passing))
     # As from a file, which training reads.
@@ -138,12 +141,13 @@ def cpu_seconds() -> float:
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The counts of a set."""
+    counts = {"problems": sum(row["before"]["problems"] for row in rows), "before": totals([r["before"] for r in rows])}
+    if not all("after" in row for row in rows):
+        return counts
     refused: Counter[str] = Counter()
     for row in rows:
         refused.update(row["refused"])
-    return {
-        "problems": sum(row["before"]["problems"] for row in rows),
-        "before": totals([row["before"] for row in rows]),
+    return counts | {
         "augmented": sum(row["augmented"] for row in rows),
         "tests_added": sum(row["added"] for row in rows),
         "refused": dict(refused.most_common()),
