@@ -26,8 +26,8 @@ from securecoderl_edge.sandbox import limits, security_worker, selftest
 from securecoderl_edge.sandbox.inside import confinement, notary, supervision, testprocess
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS, Limits
 from securecoderl_edge.serving import serve_settings
-from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.recipe import load_recipe
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SECURITY = ROOT / "SECURITY.md"
@@ -109,7 +109,10 @@ def test_limits_on_the_page_on_security_are_those_of_the_code() -> None:
     usual, check = Limits(), CheckConfig()
     assert shown == {
         **dict.fromkeys(("sce train", "sce serve --reward"), of(TRAINING_LIMITS)),
-        **{name: of(resolve(name, (), {}).reward) for name in docs_reference._RECIPES},
+        **{
+            name: of(build(RewardSettings, load_recipe(name).get("reward", {}), name))
+            for name in docs_reference._RECIPES
+        },
         **dict.fromkeys(("sce bench", "sce export --bench", "sce reproduce", "sce generate", "sce serve"), of(usual)),
         "sce score": of(ScoreConfig().limits()),
         "sce data check": (check.cpu_seconds, 3 * check.cpu_seconds, usual.memory_mib),

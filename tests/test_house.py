@@ -254,7 +254,9 @@ def test_no_text_is_executed_outside_the_sandbox() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
     ]
-    assert calls == []
+    own_reward = "securecoderl_edge/scoring/own_reward.py"  # the user's own file, in a process of its own
+    assert [call for call in calls if not call.startswith(own_reward)] == []
+    assert len(calls) == 1
 
 
 def test_only_what_the_user_names_is_looked_for_in_a_network() -> None:
@@ -273,7 +275,8 @@ def test_only_what_the_user_names_is_looked_for_in_a_network() -> None:
     assert importers(clients) == {"system.hub"}
     assert importers({"ray"}) == {"system.cluster"}
     assert importers({"socket", "asyncio"}) == {
-        "integrations.verifiers", "sandbox.selftest", "sandbox.worker", "serving.app", "serving.connections",
+        "integrations.verifiers", "sandbox.selftest", "sandbox.worker", "scoring.own_reward", "serving.app",
+        "serving.connections",
         "serving.score_service", "serving.server", "serving.service", "system.cluster", "training.record",
     }  # fmt: skip
 

@@ -96,7 +96,6 @@ PRESETS = {
     ),
     "paper-exact": Preset((_APPS_PLUS,), variants=(SFT, "simple", "fresh", "cont")),
     "paper-v100": Preset((_APPS_PLUS,), snapshot_every=100),
-    "qwen-0.5b": Preset((Split("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
 }
 
 

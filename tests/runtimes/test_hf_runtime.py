@@ -88,7 +88,7 @@ def test_auto_means_bf16_only_where_it_was_measured_to_be_faster(wide: Path, mon
 
 
 def test_a_cpu_without_bfloat16_is_not_asked_to_emulate_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(device, "cpu_has_bf16", lambda: False)
     monkeypatch.setattr(torch, "ones", None)  # nothing is measured
     device.bf16_is_faster.cache_clear()
     try:

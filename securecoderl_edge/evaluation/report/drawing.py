@@ -89,7 +89,8 @@ def _plot(axes: Axes, curve: Curve) -> None:
     marker = _MARKERS[curve.color] or ("." if len(values) <= _MOST_MARKERS else "")
     every = 1 if curve.held_out else max(1, len(values) // _MOST_MARKERS)
     axes.plot(
-        curve.steps, values, _STYLES[curve.style], color=_LINES[curve.color], label=_label(curve.label),
+        curve.steps, values, _STYLES[curve.style % len(_STYLES)],
+        color=_LINES[curve.color % len(_LINES)], label=_label(curve.label),
         marker=marker, markevery=every, markersize=4, linewidth=1.3,
     )  # fmt: skip
 

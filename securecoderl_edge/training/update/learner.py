@@ -119,12 +119,16 @@ class Learner:
     def finish(self, step: int) -> None:
         """Make the present state that of finished update ``step``, to which `undo` returns."""
         # One assignment: a signal can come before or after it, not in between.
-        self._finished = _Finished(step, dict(self.running), self.scaler.state_dict())
+        # A GPU would be asked for the scale; there the last checkpoint has to do.
+        scaler = self.scaler.state_dict() if self.compute.device == "cpu" else {}
+        self._finished = _Finished(step if self.compute.device == "cpu" else 0, dict(self.running), scaler)
 
     def undo(self) -> int:
-        """Discard what an interrupted update has changed; returns the number of the last finished one."""
+        """Discard what an interrupted update has changed; returns the number of the last finished one, or 0."""
         before = self._finished
         self.discard_gradients()
+        if not before.step:
+            return 0
         self.running = dict(before.running)
         self.scaler.load_state_dict(before.scaler)
         if before.weights is not None and before.optimizer is not None:
@@ -136,7 +140,7 @@ class Learner:
 
     def _keep_finished(self, trained: Sequence[Tensor]) -> None:
         """Copy what the first optimizer step of an update will change."""
-        if self._finished.weights is None:
+        if self.compute.device == "cpu" and self._finished.weights is None:
             weights = [parameter.detach().to("cpu", copy=True) for parameter in trained]
             optimizer = _copied(self.optimizer.state_dict())
             self._finished = replace(self._finished, weights=weights, optimizer=optimizer)
