@@ -17,7 +17,7 @@ from places import ROOT
 
 from securecoderl_edge.commands.data_check import CheckConfig
 from securecoderl_edge.commands.score_options import ScoreConfig
-from securecoderl_edge.config import to_table
+from securecoderl_edge.config import build, to_table
 from securecoderl_edge.generation import answers
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.splits import SPLITS
@@ -26,7 +26,7 @@ from securecoderl_edge.sandbox import limits, security_worker, selftest
 from securecoderl_edge.sandbox.inside import confinement, notary, supervision, testprocess
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS, Limits
 from securecoderl_edge.serving import serve_settings
-from securecoderl_edge.training.recipe import load_recipe
+from securecoderl_edge.training.recipe import load_recipe, resolve
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
