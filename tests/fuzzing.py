@@ -100,7 +100,7 @@ def any_program_with_any_test_gets_a_verdict(program: str, stdin: str, expected:
     assert len(score.verdicts) == (1 if score.parses else 0)
     record: dict[str, Any] = json.loads(json.dumps(score.to_record()))
     assert score_from_record(record) == Score(
-        **{**record, **{n: getattr(score, n) for n in ("findings", "verdicts", "security_verdicts", "signs")}}
+        **{**record, **{n: getattr(score, n) for n in ("findings", "verdicts", "security_verdicts", "signs", "denied")}}
     )
     assert escape_controls(explain(score, run, problem, LIMITS)).replace("\n", "").replace("\t", "").isprintable()
 

@@ -95,6 +95,7 @@ def test_few_mutants_are_of_all_kinds() -> None:
 PROGRAMS = [each.solutions[0] for each in load_problems("mbpp:validation")]
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")  # of references
 @settings(max_examples=30, deadline=None)
 @given(program=st.sampled_from(PROGRAMS), most=st.integers(0, 30), seed=st.integers(0, 99))
 def test_mutants_are_programs_that_differ_and_the_same_seed_gives_the_same(program: str, most: int, seed: int) -> None:
