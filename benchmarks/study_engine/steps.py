@@ -21,7 +21,13 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
 from securecoderl_edge.system.processes import describe_end, on_ending_signals, result_of
-from securecoderl_edge.training.settings import WITHOUT_REWARD, SelectionSettings, TrainSettings, with_own_r
+from securecoderl_edge.training.settings import (
+    WITHOUT_REWARD,
+    RewardSettings,
+    SelectionSettings,
+    TrainSettings,
+    with_own_r,
+)
 from study_engine.arms import Arm, Split, Study
 from study_engine.figures import (
     Figures,
@@ -43,7 +49,7 @@ from study_engine.run_log import (
 _OnStep = Callable[[Step, float, int, int], None]
 # The keys of steps have what differs from the defaults of the first studies.
 _FIRST_RULE = SelectionSettings(hold_out="problems", metric="reward", standard_errors=1.0)
-_FIRST_DEFAULTS = TrainSettings(selection=_FIRST_RULE)
+_FIRST_DEFAULTS = TrainSettings(selection=_FIRST_RULE, reward=RewardSettings(ignored_input="keep"))
 
 
 def prepare_step(study: Study, split: Split) -> Step | None:
