@@ -145,9 +145,10 @@ class SandboxWorker:
                 self._keep(kind, rest)
                 kind, _, rest = self._receive(GRACE_SECONDS + longest).partition(" ")
             if kind == "gone":
+                status = rest.partition(" ")[0]
                 if os.fstat(source).st_size == 0:  # the box empties it when it has compiled it
-                    raise BoxLost(f"wait status {rest.partition(' ')[0]}", parses=True)
-                raise _Refused(_why_the_compiler_ended(rest.partition(" ")[0]))
+                    raise BoxLost(f"wait status {status}", parses=True)
+                raise _Refused(_why_the_compiler_ended(status))
             if kind == "refused":
                 self._receive(GRACE_SECONDS)
                 raise _Refused(rest)

@@ -13,7 +13,6 @@ interpreter without the package, so it imports the standard library only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import opcode
 import os
@@ -67,8 +66,8 @@ class Confinement:
         self._seccomp: Any = load("seccomp") if level in ("full", "no-landlock") else None
         self._library: Any = load("library")
         self._load = load
-        self._notary: Any = None
-        self.fork: Any = ctypes.PyDLL(None).fork
+        self.notary: Any = None
+        self.fork: Any = None  # of a box, if not as everybody forks
         self._seal: Any = None
         # Whether a test process can have children that must be looked for when it ends.
         self.programs_may_fork = self._seccomp is None
@@ -89,7 +88,7 @@ class Confinement:
         if self._lockdown.can_listen():
             self.fork = self._lockdown.Fork(self._seccomp.FORK_OF_A_BOX)
             # To list the folders of the library, as an import may, is no attempt.
-            self._notary = self._load("notary").Notary(
+            self.notary = self._load("notary").Notary(
                 self._lockdown, self._seccomp, readable, harmless=library, may_open=is_full
             )
         self._lockdown.prctl(self._lockdown.PR_SET_NO_NEW_PRIVS, 1)
@@ -104,25 +103,21 @@ class Confinement:
         if self.level == "no-landlock":
             for name in LATE_IMPORTS:
                 _import(name)
-        has_reports = self._notary is not None
+        has_reports = self.notary is not None
         # Programs must not read this memory through /proc, nor through a debugger.
         self._lockdown.prctl(self._lockdown.PR_SET_DUMPABLE, 0)
         self._lockdown.drop_capabilities()
         self._lockdown.Filter(self._seccomp.supervisor_filter(reports=has_reports)).install()
-        if self._notary is not None:
-            self._notary.start()
+        if self.notary is not None:
+            self.notary.start()
         template = self._seccomp.program_filter_template(may_open=is_full, reports=has_reports)
-        self._seal = self._lockdown.Seal(*template, self._notary.pid if has_reports else 0)
+        self._seal = self._lockdown.Seal(*template, self.notary.pid if has_reports else 0)
 
     def begin_box(self, zygote: int) -> None:
         """In the box, before it reads anything."""
         self.die_with(zygote)
-        if self._notary is not None:
-            self._notary.begin()
-
-    def notes(self, box: int) -> str:
-        """In the zygote: what a box that has ended tried in vain, see `notary`; - if nobody took notes."""
-        return "-" if self._notary is None else str(self._notary.notes(box))
+        if self.notary is not None:
+            self.notary.begin()
 
     def enter_box(self, code: CodeType) -> None:
         """In the box, whose tests inherit all of it: import what the program names."""

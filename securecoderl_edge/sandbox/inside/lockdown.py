@@ -111,7 +111,7 @@ class Filter:
         """
         listener = int(_plain_syscall(*self._listening))
         if listener < 0:
-            raise _error("seccomp")
+            raise OSError("the kernel refuses a filter with a listener")
         return listener
 
 

@@ -206,11 +206,12 @@ class Native:
 
     def start_test(self, program: int, streams: list[int], description: int) -> int:
         """Start the program; its process id."""
-        return self._start(program, ["solution"], streams, description, self.layers.notary)
+        return self._start(program, ["solution"], streams, description, self.notary)
 
-    def notes(self, box: int) -> str:
-        """As `Confinement.notes`."""
-        return str(self.layers.notes(box))
+    @property
+    def notary(self) -> Any:
+        """As of `Confinement`."""
+        return self.layers.notary
 
     def status_of(self, status: int) -> int:
         """The wait status of a program, from that of its process."""

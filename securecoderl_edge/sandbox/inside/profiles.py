@@ -128,10 +128,6 @@ class Profiles:
         program, place = self._seccomp.native_filter_template(self._place, may_write, reports)
         return struct.pack("QQ", len(program) // 8, place) + bytes(program)
 
-    def notes(self, box: int) -> str:
-        """In the zygote: what the program of a box that has ended tried in vain; - if nobody took notes."""
-        return "-" if self.notary is None else str(self.notary.notes(box))
-
     def die_with(self, parent: int) -> None:
         """Bind the calling process to its parent's life."""
         self._death_signal.ask_for(parent)
