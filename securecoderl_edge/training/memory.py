@@ -87,7 +87,7 @@ def plan_memory(
         "framework": framework,
     }
     if formats.device == "cpu":
-        # What an interrupted update returns to; it is kept in the memory of the CPU.
+        # What an interrupted update returns to.
         always["last update"] = 4 * (trained + head) + always["optimizer"]
     # Every phase evaluates on held-out problems.
     batches = [(settings.selection.problems, settings.selection.samples)]

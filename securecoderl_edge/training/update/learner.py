@@ -55,7 +55,7 @@ class _Finished:
     """What an interrupted update changes, as it was after update ``step``.
 
     Attributes:
-        weights, optimizer: copies in the memory of the CPU; None until the next update changes them.
+        weights, optimizer: copies; None until the next update changes them, and on a GPU.
     """
 
     step: int
@@ -104,6 +104,7 @@ class Learner:
     measures_kl: bool = True
     meter: Meter = field(default_factory=Meter)
     losses: list[Tensor] = field(default_factory=list, init=False)
+    _finished: _Finished | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         enabled = self.compute.products is torch.float16
@@ -118,16 +119,16 @@ class Learner:
 
     def finish(self, step: int) -> None:
         """Make the present state that of finished update ``step``, to which `undo` returns."""
-        # One assignment: a signal can come before or after it, not in between.
-        # A GPU would be asked for the scale; there the last checkpoint has to do.
-        scaler = self.scaler.state_dict() if self.compute.device == "cpu" else {}
-        self._finished = _Finished(step if self.compute.device == "cpu" else 0, dict(self.running), scaler)
+        # One assignment: a signal can come before or after it, not in between. To copy its state, a GPU would have to
+        # be read; there the last checkpoint has to do.
+        if self.compute.device == "cpu":
+            self._finished = _Finished(step, dict(self.running), self.scaler.state_dict())
 
     def undo(self) -> int:
         """Discard what an interrupted update has changed; returns the number of the last finished one, or 0."""
         before = self._finished
         self.discard_gradients()
-        if not before.step:
+        if before is None:
             return 0
         self.running = dict(before.running)
         self.scaler.load_state_dict(before.scaler)
@@ -140,9 +141,9 @@ class Learner:
 
     def _keep_finished(self, trained: Sequence[Tensor]) -> None:
         """Copy what the first optimizer step of an update will change."""
-        if self.compute.device == "cpu" and self._finished.weights is None:
-            weights = [parameter.detach().to("cpu", copy=True) for parameter in trained]
-            optimizer = _copied(self.optimizer.state_dict())
+        if self._finished is not None and self._finished.weights is None:
+            weights = [parameter.detach().clone() for parameter in trained]
+            optimizer = copy.deepcopy(self.optimizer.state_dict())
             self._finished = replace(self._finished, weights=weights, optimizer=optimizer)
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
@@ -210,15 +211,6 @@ class Learner:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm
-
-
-def _copied(state: Any) -> Any:
-    """A copy of an optimizer's nested state, in the memory of the CPU."""
-    if isinstance(state, Tensor):
-        return state.detach().to("cpu", copy=True)
-    if isinstance(state, dict):
-        return {key: _copied(value) for key, value in state.items()}
-    return copy.copy(state)
 
 
 @dataclass(frozen=True)
