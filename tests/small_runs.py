@@ -11,14 +11,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import HeldOutResult
-from securecoderl_edge.training.settings import TrainSettings
-from securecoderl_edge.training.update.learner import Update
+from securecoderl_edge.training.settings import PpoSettings, TrainSettings
+from securecoderl_edge.training.update.learner import Learner, Update
+from securecoderl_edge.training.update.rollout import Rollout
 
 # Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
 PHASES = (
@@ -48,6 +54,36 @@ def an_update(problems: Sequence[Problem], scorer: Any = None, phase: str = "par
     """The first update of a phase, or that of another ``step``; with other settings by name."""
     step = given.pop("step", 1)
     return Update(TrainSettings(**{"seed": 5, **given}), phase, problems, step, scorer)
+
+
+def sgd_learner(model: Path, rate: float, moved: float = 0.0) -> Learner:
+    """A learner with plain gradient descent, whose adapter is ``moved`` times random numbers from its start."""
+    policy = add_adapters(load_base(model), LoraSettings(rank=4), seed=3)
+    parameters = adapter_parameters(policy, POLICY_ADAPTER).values()
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += moved * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    decoder, compute = Decoder(policy, torch.float32), Compute("cpu", "fp32", torch.float32)
+    return Learner(policy, read_tokenizer(model), compute, torch.optim.SGD(parameters, lr=rate), decoder)
+
+
+def policy_of(learner: Learner) -> torch.Tensor:
+    """All parameters of the adapter, one after the other."""
+    return torch.cat([each.detach().flatten() for each in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
+
+
+class SlowUpdate:
+    """What references of updates share: the completions one by one, through the model of transformers."""
+
+    def __init__(self, learner: Learner, made: Rollout, ppo: PpoSettings) -> None:
+        self.learner, self.made, self.ppo = learner, made, ppo
+
+    def log_probs(self, row: int) -> torch.Tensor:
+        """Of the tokens of one completion."""
+        done = self.made.completions[row]
+        before = [*self.made.prompts[done.prompt]]
+        logits = self.learner.model(torch.tensor([[*before, *done.token_ids]])).logits[0] / self.ppo.temperature
+        return logits.log_softmax(-1)[len(before) - 1 : -1].gather(-1, torch.tensor(done.token_ids)[:, None])[:, 0]
 
 
 def write_additions(path: Path, tests: int = 1, count: int = 20) -> Path:

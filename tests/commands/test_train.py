@@ -38,11 +38,24 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl")
 
 
-def train(model: Path, problems: Path, out: Path, *arguments: str) -> Result:
+def words_of(model: Path, problems: Path, out: Path) -> list[str]:
     words = ["train", "--recipe", "starter", "--model", str(model), "--problems", str(problems), "--out", str(out)]
-    words += ["--device", "cpu"]
-    words += [word for override in SMALL for word in ("--set", override)]
-    return CliRunner().invoke(sce, [*words, *arguments], catch_exceptions=False)
+    return [*words, "--device", "cpu", *(word for override in SMALL for word in ("--set", override))]
+
+
+def train(model: Path, problems: Path, out: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(sce, [*words_of(model, problems, out), *arguments], catch_exceptions=False)
+
+
+def long_training(model: Path, problems: Path, out: Path) -> list[str]:
+    """The command of a training of 500 updates, for a process of its own."""
+    words = words_of(model, problems, out)
+    return [sys.executable, "-m", "securecoderl_edge", *words, "--phases", "sft", "--set", "sft.steps=500"]
+
+
+def assert_two_updates_are_saved(out: Path) -> None:
+    (newest,) = checkpoints(out / "phases" / "1-sft" / "checkpoints")[-1:]
+    assert int(newest.name.removeprefix("step-")) >= 2
 
 
 def test_a_measured_plan_has_times_and_writes_nothing(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
@@ -126,21 +139,8 @@ def read_until_update_2(read: Callable[[], bytes]) -> None:
 @pytest.mark.slow
 def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     master, terminal = pty.openpty()
-    words = [
-        "--recipe",
-        "starter",
-        "--model",
-        str(tiny_model),
-        "--problems",
-        str(problems),
-        "--out",
-        str(tmp_path / "run"),
-        "--device",
-        "cpu",
-    ]
-    words += [word for override in SMALL for word in ("--set", override)]
     with subprocess.Popen(
-        [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
+        long_training(tiny_model, problems, tmp_path / "run"),
         stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     ) as process:  # fmt: skip
@@ -148,8 +148,7 @@ def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, pr
         read_until_update_2(lambda: os.read(master, 4096))
         os.close(master)
         assert process.wait(timeout=120) == 130
-    (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
-    assert int(newest.name.removeprefix("step-")) >= 2
+    assert_two_updates_are_saved(tmp_path / "run")
 
 
 @pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT))
@@ -157,29 +156,15 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
     tiny_model: Path, problems: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     """``sce train 2>&1 | tee log``: Ctrl-C ends tee before the line that answers it is written."""
-    words = [
-        "--recipe",
-        "starter",
-        "--model",
-        str(tiny_model),
-        "--problems",
-        str(problems),
-        "--out",
-        str(tmp_path / "run"),
-        "--device",
-        "cpu",
-    ]
-    words += [word for override in SMALL for word in ("--set", override)]
     with subprocess.Popen(
-        [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
+        long_training(tiny_model, problems, tmp_path / "run"),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
     ) as process:  # fmt: skip
         read_until_update_2(lambda: process.stdout.read(4096))
         process.stdout.close()
         process.send_signal(number)
         assert process.wait(timeout=120) == 130
-    (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
-    assert int(newest.name.removeprefix("step-")) >= 2
+    assert_two_updates_are_saved(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

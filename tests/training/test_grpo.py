@@ -17,22 +17,16 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from once import Once
 from quick import few
-from small_runs import an_update, untimed
+from small_runs import SlowUpdate, an_update, policy_of, sgd_learner, untimed
 from torch import Tensor
 
 from securecoderl_edge.config import build
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
-    LoraSettings,
     adapter_parameters,
-    add_adapters,
     reference_active,
 )
-from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.device import Compute
-from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
@@ -77,14 +71,8 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
     """Equal learners with plain gradient descent, whose policy is not their reference; an eighth of the tokens end."""
 
     def make() -> Learner:
-        model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
-        with torch.no_grad():
-            for parameter in adapter_parameters(model, POLICY_ADAPTER).values():
-                parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-        optimizer = torch.optim.SGD(adapter_parameters(model, POLICY_ADAPTER).values(), lr=0.1)
-        compute = Compute("cpu", "fp32", torch.float32)
-        learner = Learner(model, read_tokenizer(tiny_model), compute, optimizer, Decoder(model, torch.float32))
-        learner.end_tokens |= frozenset(range(0, model.config.vocab_size, 8))
+        learner = sgd_learner(tiny_model, 0.1, moved=0.05)
+        learner.end_tokens |= frozenset(range(0, learner.model.config.vocab_size, 8))
         return learner
 
     return make
@@ -99,26 +87,16 @@ class Unrun:
         return done
 
 
-def policy(learner: Learner) -> Tensor:
-    return torch.cat([each.detach().flatten() for each in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
-
-
 def update(learner: Learner, ppo: PpoSettings) -> tuple[dict[str, Any], Rollout]:
     return ppo_update.ppo_update(learner, an_update(PROBLEMS, Unrun(), PHASE, seed=SEED, ppo=ppo))
 
 
-class Paper:
+class Paper(SlowUpdate):
     """The objective of DeepSeekMath, eq. 3 and 4, or of Dr. GRPO, eq. 1 to 3, completion by completion."""
 
     def __init__(self, learner: Learner, made: Rollout, ppo: PpoSettings) -> None:
-        self.learner, self.made, self.ppo = learner, made, ppo
+        super().__init__(learner, made, ppo)
         self.low, self.high = ppo.clip_range if isinstance(ppo.clip_range, tuple) else (ppo.clip_range,) * 2
-
-    def log_probs(self, row: int) -> Tensor:
-        done = self.made.completions[row]
-        before = [*self.made.prompts[done.prompt]]
-        logits = self.learner.model(torch.tensor([[*before, *done.token_ids]])).logits[0] / self.ppo.temperature
-        return logits.log_softmax(-1)[len(before) - 1 : -1].gather(-1, torch.tensor(done.token_ids)[:, None])[:, 0]
 
     def advantages(self, group: Sequence[int]) -> list[float]:
         rewards = [some_reward(self.made.scores[row]) for row in group]
@@ -186,10 +164,10 @@ def test_an_update_is_gradient_ascent_on_the_objective_of_the_paper(
 ) -> None:
     ppo = replace(CASES[case], advantage=name)
     fast, slow = make_learner(), make_learner()
-    before = policy(fast)
+    before = policy_of(fast)
     row, made = update(fast, ppo)
     Paper(slow, made, ppo).update()
-    moved, expected = policy(fast) - before, policy(slow) - before
+    moved, expected = policy_of(fast) - before, policy_of(slow) - before
     assert expected.norm() > 1e-3
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
     assert row["val/first_ratio_error"] == 0
@@ -341,11 +319,11 @@ def test_a_batch_of_truncated_completions_makes_no_step(name: str, make_learner:
     learner.optimizer = torch.optim.Adam(adapter_parameters(learner.model, POLICY_ADAPTER).values(), lr=0.01)
     ppo = replace(PPO, advantage=name, mask_truncated=True)
     assert update(learner, ppo)[0]["groups_used"] > 0
-    before = policy(learner)  # Adam has a momentum now
+    before = policy_of(learner)  # Adam has a momentum now
     learner.end_tokens = frozenset()
     row, _ = update(learner, ppo)
     assert (row["truncated_rate"], row["groups_used"]) == (1, 0)
-    assert torch.equal(policy(learner), before)
+    assert torch.equal(policy_of(learner), before)
 
 
 def test_rloo_masks_the_same_completions_and_keeps_their_rewards_in_the_baseline(
@@ -355,9 +333,9 @@ def test_rloo_masks_the_same_completions_and_keeps_their_rewards_in_the_baseline
     moved = []
     for name in ("rloo", "dr-grpo"):
         learner = make_learner()
-        before = policy(learner)
+        before = policy_of(learner)
         update(learner, replace(PPO, advantage=name, mask_truncated=True))
-        moved.append(policy(learner) - before)
+        moved.append(policy_of(learner) - before)
     first, second = (each / each.norm() for each in moved)
     torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-3)
 

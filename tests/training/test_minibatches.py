@@ -14,19 +14,13 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from quick import few
-from small_runs import an_update, rows, untimed
+from small_runs import SlowUpdate, an_update, policy_of, rows, sgd_learner, untimed
 
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
-    LoraSettings,
     adapter_parameters,
-    add_adapters,
     reference_active,
 )
-from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.device import Compute
-from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
@@ -65,16 +59,9 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
     """
 
     def make() -> Learner:
-        model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
-        optimizer = torch.optim.SGD(adapter_parameters(model, POLICY_ADAPTER).values(), lr=0.3)
-        compute = Compute("cpu", "fp32", torch.float32)
-        return Learner(model, read_tokenizer(tiny_model), compute, optimizer, Decoder(model, torch.float32))
+        return sgd_learner(tiny_model, 0.3)
 
     return make
-
-
-def policy(learner: Learner) -> torch.Tensor:
-    return torch.cat([each.detach().flatten() for each in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> tuple[dict[str, Any], Rollout]:
@@ -82,17 +69,8 @@ def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) ->
     return ppo_update.ppo_update(learner, made)
 
 
-class Slow:
+class Slow(SlowUpdate):
     """An update as its documentation says, completion by completion and token by token."""
-
-    def __init__(self, learner: Learner, made: Rollout, ppo: PpoSettings) -> None:
-        self.learner, self.made, self.ppo = learner, made, ppo
-
-    def log_probs(self, row: int) -> torch.Tensor:
-        done = self.made.completions[row]
-        before = [*self.made.prompts[done.prompt]]
-        logits = self.learner.model(torch.tensor([[*before, *done.token_ids]])).logits[0] / self.ppo.temperature
-        return logits.log_softmax(-1)[len(before) - 1 : -1].gather(-1, torch.tensor(done.token_ids)[:, None])[:, 0]
 
     def rewards(self) -> list[float]:
         return [two_rewards(score, 1.0, REWARD) for score in self.made.scores]
@@ -180,10 +158,10 @@ def test_an_update_is_that_of_a_slow_reference(
         with torch.no_grad():
             for parameter in adapter_parameters(learner.model, POLICY_ADAPTER).values():
                 parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-    before = policy(fast)
+    before = policy_of(fast)
     row, made = update(fast, scorer, ppo)
     clipped, norm = Slow(slow, made, ppo).update()
-    moved, expected = policy(fast) - before, policy(slow) - before
+    moved, expected = policy_of(fast) - before, policy_of(slow) - before
     assert expected.norm() > 0.1
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()) + 1e-6)
     assert row["policy/clipfrac"] == pytest.approx(clipped, abs=1e-6)
@@ -251,7 +229,7 @@ def test_a_target_kl_stops_before_the_step_that_would_exceed_it(
 
     monkeypatch.setattr(Learner, "step", first_step_alone)
     update(once, scorer, replace(ppo, epochs=1))
-    assert torch.equal(policy(stopped), policy(once))
+    assert torch.equal(policy_of(stopped), policy_of(once))
 
 
 def test_four_samples_of_sixteen_prompts_are_a_batch(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
@@ -275,7 +253,7 @@ def test_without_a_penalty_the_kl_is_measured_only_where_it_is_asked_for(
         less, _ = update(other, scorer, ppo, step)
         assert row.keys() - less.keys() == {"objective/kl", "objective/non_score_reward"}
         assert len(passes) == count
-    assert torch.equal(policy(asked), policy(other))
+    assert torch.equal(policy_of(asked), policy_of(other))
 
 
 def test_a_phase_measures_the_kl_for_its_penalty(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
