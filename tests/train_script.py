@@ -18,6 +18,7 @@ import json
 import os
 import signal
 import sys
+import time
 from itertools import chain
 from typing import Any
 
@@ -120,6 +121,7 @@ def plant(rank: str, phase: str, step: str, kind: str) -> None:
         if is_now and kind == "memory":
             raise torch.OutOfMemoryError
         if is_now and kind.startswith("SIG"):
+            time.sleep(0.5)  # so that the others wait for this process, and see its end before the launcher ends them
             os.kill(os.getpid(), signal.Signals[kind])
 
     UPDATES.update(dict.fromkeys(UPDATES, noted))

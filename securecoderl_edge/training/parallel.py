@@ -18,7 +18,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -128,7 +128,8 @@ class _Processes(Team):
         try:
             yield
         except RuntimeError as error:
-            time.sleep(_SECONDS_UNTIL_NOTICED)
+            with suppress(KeyboardInterrupt):  # the launcher has noticed, and ends this process too
+                time.sleep(_SECONDS_UNTIL_NOTICED)
             reason = _PLACE_IN_GLOO.sub("", first_line(error)).partition(". ")[0]
             raise SceError(
                 f"process {os.environ['RANK']} stops because another process of the run has ended ({reason}). See its "
