@@ -31,8 +31,9 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.settings import RewardSettings
 from securecoderl_edge.training.update.learner import Learner, next_problems, seed_of
 from securecoderl_edge.training.update.ppo import leave_one_out_advantages
 from securecoderl_edge.training.update.rollout import Rollout, collect

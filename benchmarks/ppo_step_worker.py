@@ -31,7 +31,7 @@ from securecoderl_edge.system.machine import peak_rss_bytes
 
 if TYPE_CHECKING:
     from securecoderl_edge.models.adapters import LoraSettings
-    from securecoderl_edge.training.settings import PpoSettings
+    from securecoderl_edge.training.phase_settings import PpoSettings
 
 VOCABULARY, PROMPT_TOKENS, NEW_TOKENS = 4096, 64, 128
 BATCH, SAMPLES, EPOCHS = 8, 2, 4
@@ -85,7 +85,7 @@ class Setup:
 def random_setup(folder: Path, updates: int, batch: int) -> Setup:
     """The small random Llama of `make_model`, in float32."""
     from securecoderl_edge.models.adapters import LoraSettings
-    from securecoderl_edge.training.settings import PpoSettings
+    from securecoderl_edge.training.phase_settings import PpoSettings
 
     ppo = PpoSettings(
         batch_size=batch, samples_per_prompt=SAMPLES, advantage="rloo", drop_zero_variance_groups=False, epochs=EPOCHS,

@@ -23,8 +23,9 @@ from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_d
 from securecoderl_edge.system.processes import is_first_process, on_ending_signals
 from securecoderl_edge.training.curves import TRACKERS
 from securecoderl_edge.training.folder import check_folder
+from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, choose_recipe, phase_steps, resolve
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings, TrainSettings, cap_steps
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings, cap_steps
 
 # The exit code of EX_TEMPFAIL in sysexits.h: try again later.
 TIME_IS_UP = 75

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from securecoderl_edge.commands.console import data, duration
 from securecoderl_edge.text import escape_controls
-from securecoderl_edge.training.settings import RL_PHASES
+from securecoderl_edge.training.phase_settings import RL_PHASES
 
 if TYPE_CHECKING:
     from securecoderl_edge.training.plan import Plan

@@ -20,9 +20,10 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import HeldOutResult
-from securecoderl_edge.training.settings import PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import Learner, Update
 from securecoderl_edge.training.update.rollout import Rollout
 

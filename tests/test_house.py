@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "scoring": "languages problems prompts.extraction sandbox system config",
     "runs": "languages models.adapters models.files prompts.styles system config",
     "training": "languages problems prompts models sandbox scoring runs system config",
-    "training.update": "training.settings training.memory training.parallel "
+    "training.update": "training.settings training.phase_settings training.memory training.parallel "
     "languages problems prompts models scoring system",
     "runtimes": "languages problems prompts models sandbox.levels runs system config",
     "generation": "languages problems prompts scoring runtimes system",

@@ -21,13 +21,8 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
 from securecoderl_edge.system.processes import describe_end, on_ending_signals, result_of
-from securecoderl_edge.training.settings import (
-    WITHOUT_REWARD,
-    RewardSettings,
-    SelectionSettings,
-    TrainSettings,
-    with_own_r,
-)
+from securecoderl_edge.training.phase_settings import WITHOUT_REWARD
+from securecoderl_edge.training.settings import RewardSettings, SelectionSettings, TrainSettings, with_own_r
 from study_engine.arms import Arm, Split, Study
 from study_engine.figures import (
     Figures,

@@ -13,8 +13,9 @@ from dataclasses import replace
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import Formats
+from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM, RL_PHASES, PpoSettings
 from securecoderl_edge.training.readiness import completions_per_problem
-from securecoderl_edge.training.settings import MOST_PER_PROBLEM, RL_PHASES, PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6

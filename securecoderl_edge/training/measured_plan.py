@@ -19,13 +19,14 @@ from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.training.inputs import find_inputs
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import UPDATES
+from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM
 from securecoderl_edge.training.plan import Plan, ProblemCounts, assemble, plan_phase
 from securecoderl_edge.training.readiness import first_rl_phase, measure_readiness, start_in_words
 from securecoderl_edge.training.recipe import with_sft_epochs
 from securecoderl_edge.training.resources import Resources, longest_prompt_of, open_resources, prepare_phase
 from securecoderl_edge.training.reuse import find_adapter, phase_keys
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import MOST_PER_PROBLEM, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import Learner, Update
 from securecoderl_edge.training.update.supervised import step_on
 

@@ -17,7 +17,8 @@ from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, PREFILL_TOKENS, Formats, logits_at_a_time
 from securecoderl_edge.system.heap import GROWTH_BYTES
 from securecoderl_edge.system.machine import memory_limit_bytes
-from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
+from securecoderl_edge.training.phase_settings import RL_PHASES, PpoSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 # The context of CUDA and the workspaces of its libraries; an assumption, not measured on a GPU.
 _CUDA_CONTEXT_BYTES = GIB // 2

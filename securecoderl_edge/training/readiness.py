@@ -18,7 +18,8 @@ from securecoderl_edge.runs import READINESS, Run
 from securecoderl_edge.scoring.intervals import Interval, pass_at_k, share_interval
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.system.files import read_json
-from securecoderl_edge.training.settings import OF_GROUPS, RL_PHASES, PpoSettings, TrainSettings
+from securecoderl_edge.training.phase_settings import OF_GROUPS, RL_PHASES, PpoSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.problem import Problem

@@ -14,7 +14,8 @@ from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.files import BUILT_IN, NANO, SMOLLM2
 from securecoderl_edge.training.base import describe_base, learning_rate
-from securecoderl_edge.training.settings import OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
+from securecoderl_edge.training.phase_settings import OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING
+from securecoderl_edge.training.settings import TrainSettings
 
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate")

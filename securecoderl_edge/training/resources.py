@@ -41,9 +41,10 @@ from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.inputs import FUNCTION_HASH, Inputs
 from securecoderl_edge.training.memory import fitting_plan, memory_limit, require_free_memory
 from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.phase_settings import RL_PHASES, WITHOUT_REWARD
 from securecoderl_edge.training.recipe import peak_rate
 from securecoderl_edge.training.selection import hold_out
-from securecoderl_edge.training.settings import RL_PHASES, WITHOUT_REWARD, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
 from securecoderl_edge.training.update.meter import Meter
 

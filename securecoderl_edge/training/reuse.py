@@ -21,15 +21,9 @@ from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.inputs import FUNCTION_HASH
+from securecoderl_edge.training.phase_settings import PHASES, RL_PHASES, SELF_TRAINING
 from securecoderl_edge.training.recipe import peak_rate, phase_steps
-from securecoderl_edge.training.settings import (
-    PHASES,
-    RL_PHASES,
-    SELF_TRAINING,
-    TrainSettings,
-    with_own_r,
-    without_changeable,
-)
+from securecoderl_edge.training.settings import TrainSettings, with_own_r, without_changeable
 
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")

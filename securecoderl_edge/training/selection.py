@@ -16,13 +16,8 @@ from securecoderl_edge.problems.groups import disjoint_groups, group_labels
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.cluster_intervals import merged, standard_error
 from securecoderl_edge.scoring.metrics import mean_of_scores, passes_all_tests
-from securecoderl_edge.training.settings import (
-    LARGEST_SHARE,
-    WITHOUT_REWARD,
-    SelectionSettings,
-    TrainSettings,
-    with_own_r,
-)
+from securecoderl_edge.training.phase_settings import WITHOUT_REWARD
+from securecoderl_edge.training.settings import LARGEST_SHARE, SelectionSettings, TrainSettings, with_own_r
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
 from securecoderl_edge.training.update.rollout import Rollout, collect
 

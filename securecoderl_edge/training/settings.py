@@ -15,18 +15,18 @@ from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS, T
 from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import COMBINATIONS, credit_rule_setting, security_rule_setting
+from securecoderl_edge.training.phase_settings import (
+    PHASES,
+    RL_PHASES,
+    PhaseSettings,
+    PpoSettings,
+    RftSettings,
+    SelfTrainingSettings,
+    SftSettings,
+    SsdSettings,
+)
 
-RL_PHASES = ("binary", "scheduled", "partial")
-SELF_TRAINING = ("rft", "ssd")
-# These have no reward; their policies are evaluated by R itself.
-WITHOUT_REWARD = ("sft", "ssd")
-PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 CURRICULUM = ("sft", "binary", "partial")
-# Advantages that compare the completions of one prompt; two of them have their own loss, see `update.ppo`.
-GRPO = ("grpo", "dr-grpo")
-OF_GROUPS = ("rloo", *GRPO)
-# Distinct correct programs of a problem that an update of rft trains on, so that easy problems do not outweigh others.
-MOST_PER_PROBLEM = 4
 LARGEST_SHARE = 0.1  # of the problems that are held out
 # May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
 _CHANGEABLE = (
@@ -60,54 +60,6 @@ class PromptSettings:
 
 
 @dataclass(frozen=True)
-class SftSettings:
-    """SFT warm start on reference solutions."""
-
-    steps: int = setting(40, "Updates, at most.", minimum=1)
-    epochs: int | None = setting(None, "Passes over the solutions, at most.", minimum=1)
-    batch_size: int = setting(32, "Sequences per update.", minimum=1)
-    learning_rate: float = setting(3e-4, "Learning rate of AdamW.", minimum=0)
-    max_tokens: int = setting(512, "Longest solution in tokens; longer ones are left out.", minimum=1)
-    solutions: str = setting(
-        "any",
-        "Which solution of a problem to train on. any: a random one; shortest: in characters, for one style.",
-        choices=("any", "shortest"),
-    )
-
-
-@dataclass(frozen=True)
-class PhaseSettings:
-    """Length and learning rate of one RL phase."""
-
-    steps: int = setting(25, "Updates.", minimum=1)
-    learning_rate: float | None = setting(None, "Learning rate of the adapter; default: ppo.learning_rate.", minimum=0)
-
-
-@dataclass(frozen=True)
-class SelfTrainingSettings:
-    """A phase that samples as many completions as PPO (`ppo.batch_size`), and takes a supervised step on some."""
-
-    steps: int = setting(25, "Updates.", minimum=1)
-    learning_rate: float | None = setting(None, "Learning rate of the adapter; default: sft.learning_rate.", minimum=0)
-
-
-@dataclass(frozen=True)
-class RftSettings(SelfTrainingSettings):
-    """Rejection-sampling fine-tuning: supervised steps on the policy's own completions that pass all tests."""
-
-
-@dataclass(frozen=True)
-class SsdSettings(SelfTrainingSettings):
-    """Simple self-distillation: supervised steps on unverified completions of the policy that the phase starts from."""
-
-    temperature: float = setting(1.6, "Sampling temperature.", minimum=0.01)
-    top_k: int = setting(20, "Sample from the K most likely tokens; 0: from all.", minimum=0)
-    top_p: float = setting(
-        0.8, "Sample from the fewest most likely tokens with this probability together.", minimum=0, maximum=1
-    )
-
-
-@dataclass(frozen=True)
 class SelectionSettings:
     """Checkpoint selection: the policy is evaluated on held-out training problems, with fixed seeds."""
 
@@ -134,71 +86,6 @@ class SelectionSettings:
         "paired difference.",
         minimum=0,
     )
-
-
-@dataclass(frozen=True)
-class PpoSettings:
-    """Proximal policy optimization, in the RL phases."""
-
-    batch_size: int = setting(64, "Completions per update.", minimum=1)
-    samples_per_prompt: int = setting(
-        8, "Completions per prompt; `rloo`, `grpo` and `dr-grpo` need at least 2.", minimum=1
-    )
-    advantage: str = setting(
-        "rloo",
-        "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head; batch: mean of the "
-        "batch, whatever the prompts, divided by its standard deviation. grpo (arXiv:2402.03300): mean of the prompt's "
-        "completions, divided by their standard deviation; each completion counts the same, whatever its length. "
-        "dr-grpo (arXiv:2503.20783): that mean alone; each token counts the same. Both have the KL in the loss.",
-        choices=("gae", *OF_GROUPS, "batch"),
-    )
-    drop_zero_variance_groups: bool = setting(
-        False,
-        "With `rloo`, `grpo` and `dr-grpo`: skip prompts whose completions all got the same reward; only the KL "
-        "penalty would act on them.",
-    )
-    mask_truncated: bool = setting(
-        False,
-        "Completions that ppo.max_tokens cut off leave no gradient (overlong filtering of DAPO, arXiv:2503.14476); "
-        "their rewards stay in the baseline.",
-    )
-    epochs: int = setting(
-        2,
-        "Passes over a batch. With one epoch of one minibatch every ratio is 1 and the clip never acts: `rloo` is then "
-        "RLOO with the KL in the reward. With more of either it is PPO.",
-        minimum=1,
-    )
-    minibatches: int = setting(
-        1, "Minibatches per epoch, of whole groups, shuffled in each epoch; one optimizer step each.", minimum=1
-    )
-    target_kl: float | None = setting(
-        None,
-        "Stop the optimizer steps on a batch when KL to the sampling policy exceeds this (nats per token).",
-        minimum=0,
-    )
-    learning_rate: float = setting(1e-3, "Learning rate of AdamW for the adapter.", minimum=0)
-    value_warmup_steps: int = setting(
-        0, "With `gae`: updates at the start of a phase that train the value head alone.", minimum=0
-    )
-    clip_range: float | tuple[float, float] = setting(
-        0.2,
-        "PPO clips the probability ratio of each token to 1 +- this; two numbers, such as [0.2, 0.28]: to 1 - the "
-        "first and 1 + the second (clip-higher of DAPO).",
-        minimum=0,
-    )
-    kl_coefficient: float = setting(
-        0.02,
-        "KL penalty coefficient, applied to the reward; of `grpo` and `dr-grpo` to the loss. The reference is the SFT "
-        "policy, or the teacher of the last `ssd`. 0: KL is not computed.",
-        minimum=0,
-    )
-    temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
-    max_tokens: int = setting(192, "Longest completion in tokens.", minimum=1)
-    rollout_sequences: int = setting(
-        64, "Completions sampled in parallel, at least those of one prompt; bounds memory.", minimum=1
-    )
-    micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
-    max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
 
 
 @dataclass(frozen=True)

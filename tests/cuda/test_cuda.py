@@ -30,7 +30,8 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.checkpoint import PhaseProgress, load_latest, save_checkpoint
 from securecoderl_edge.training.memory import plan_memory
-from securecoderl_edge.training.settings import PpoSettings, SftSettings, TrainSettings
+from securecoderl_edge.training.phase_settings import PpoSettings, SftSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import Learner, Update, make_optimizer, make_value_head, memory_for
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch

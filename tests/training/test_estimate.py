@@ -16,9 +16,10 @@ from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.base import known_shapes
 from securecoderl_edge.training.estimate import seconds_of_sampling, seconds_per_update
 from securecoderl_edge.training.memory import GIB, MemoryPlan, plan_memory, require_free_memory
+from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.plan import make_plan
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.settings import PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 HALF = Formats.of("cuda", "fp16", "float16", "float16")
 V100 = GPUS["v100-16"]

@@ -31,8 +31,9 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.training.phase import Stopped
+from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.settings import PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import ppo_update, rollout
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled

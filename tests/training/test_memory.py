@@ -25,8 +25,9 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sizes import GIB, Formats
 from securecoderl_edge.training.base import known_shapes
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, plan_memory
+from securecoderl_edge.training.phase_settings import SftSettings
 from securecoderl_edge.training.recipe import resolve
-from securecoderl_edge.training.settings import SftSettings, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import memory_for
 
 V100 = Formats.of("cuda", "int8", "float16", "float16")

@@ -25,7 +25,8 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings, TrainSettings
+from securecoderl_edge.training.phase_settings import PpoSettings
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import minibatches, ppo_update, rollout
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled

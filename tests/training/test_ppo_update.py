@@ -25,7 +25,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.checkpoint import PhaseProgress, load_latest, save_checkpoint
-from securecoderl_edge.training.settings import PpoSettings
+from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.update import ppo_update
 from securecoderl_edge.training.update.learner import Learner, make_value_head
 from securecoderl_edge.training.update.rollout import collect

@@ -34,7 +34,8 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.checkpoint import PhaseProgress, load_latest, save_checkpoint
 from securecoderl_edge.training.phase import Stopped
-from securecoderl_edge.training.settings import PpoSettings, SftSettings, TrainSettings
+from securecoderl_edge.training.phase_settings import PpoSettings, SftSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import ppo, supervised
 from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head

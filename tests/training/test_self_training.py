@@ -41,14 +41,9 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import measured_plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
+from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
-from securecoderl_edge.training.settings import (
-    MOST_PER_PROBLEM,
-    PpoSettings,
-    RewardSettings,
-    SsdSettings,
-    TrainSettings,
-)
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout, supervised
 from securecoderl_edge.training.update.learner import Learner, Update

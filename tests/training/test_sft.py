@@ -21,7 +21,7 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.settings import PpoSettings, SftSettings
+from securecoderl_edge.training.phase_settings import PpoSettings, SftSettings
 from securecoderl_edge.training.update import learner as learners
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.supervised import sft_update, solution_batch

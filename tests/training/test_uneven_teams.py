@@ -32,12 +32,9 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import record
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import UPDATES
+from securecoderl_edge.training.phase_settings import PpoSettings, SftSettings
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import (
-    PpoSettings,
-    SftSettings,
-)
 from securecoderl_edge.training.update import rollout, supervised
 from securecoderl_edge.training.update.learner import (
     Learner,

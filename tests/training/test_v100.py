@@ -22,7 +22,7 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.settings import PpoSettings, SftSettings
+from securecoderl_edge.training.phase_settings import PpoSettings, SftSettings
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, make_optimizer, make_value_head
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.supervised import sft_update

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from securecoderl_edge.training.settings import GRPO, PpoSettings
+from securecoderl_edge.training.phase_settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.learner import Learner, Update, memory_for, seed_of, shuffled
 from securecoderl_edge.training.update.ppo import kl_loss, policy_loss, value_loss
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, micro_batches

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from securecoderl_edge.training.settings import GRPO, PpoSettings
+from securecoderl_edge.training.phase_settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.trajectory import Trajectory
 
 # Nothing is discounted: a completion ends within one update, and its reward is that of its end.

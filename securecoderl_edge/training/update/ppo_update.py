@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
-from securecoderl_edge.training.settings import OF_GROUPS, PpoSettings
+from securecoderl_edge.training.phase_settings import OF_GROUPS, PpoSettings
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update, memory_for, precision_metrics
 from securecoderl_edge.training.update.minibatches import ForwardPass, has_kl_loss, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import (

@@ -25,7 +25,8 @@ from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.signs import IGNORES_INPUT
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.phase_settings import PpoSettings
+from securecoderl_edge.training.settings import RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
 from securecoderl_edge.training.update.meter import PROGRAMS
 from securecoderl_edge.training.update.sequences import TokenIds

@@ -19,7 +19,8 @@ from typing import Any
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.models.drawing import truncated
 from securecoderl_edge.models.sampling import TokenCompletion
-from securecoderl_edge.training.settings import MOST_PER_PROBLEM, RewardSettings
+from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM
+from securecoderl_edge.training.settings import RewardSettings
 from securecoderl_edge.training.update.learner import (
     Learner,
     Update,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.sampling import TokenCompletion
-from securecoderl_edge.training.settings import GRPO, PpoSettings
+from securecoderl_edge.training.phase_settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.sequences import TokenBatch, make_batch
 
