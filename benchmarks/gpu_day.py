@@ -24,6 +24,7 @@ from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
 
 OUT = Path(__file__).parent / "results" / "gpu-day.json"
+REHEARSED = Path(__file__).parents[1] / "runs" / "gpu-day-rehearsal.json"
 
 
 def main() -> None:
@@ -51,12 +52,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rehearse", action="store_true", help="every step on the CPU with a tiny model")
     parser.add_argument("--minutes", type=float, default=90.0, help="start no step that does not fit into them")
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"of {','.join(names)}")
-    parser.add_argument("--out", type=Path, default=OUT, help="file of the results")
+    parser.add_argument("--out", type=Path, help=f"file of the results (default: {OUT.name}; of a rehearsal in runs/)")
     parser.add_argument("--folder", type=Path, help="keep random models and runs here (default: a temporary folder)")
     arguments = parser.parse_args()
     unknown = set(arguments.only or ()) - set(names)
     if unknown:
         parser.error(f"no step {sorted(unknown)[0]}; there are {', '.join(names)}")
+    if arguments.out is None:  # a rehearsal never touches the record of a GPU
+        arguments.out = REHEARSED if arguments.rehearse else OUT
+        arguments.out.parent.mkdir(exist_ok=True)
     return arguments
 
 

@@ -106,6 +106,20 @@ def test_results_of_another_device_are_not_added_to(
         run("--rehearse", first=dict)
 
 
+def test_a_rehearsal_writes_elsewhere_than_a_day_on_a_gpu(
+    day: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(day, "REHEARSED", tmp_path / "runs" / "rehearsal.json")
+
+    def out_of(*words: str) -> Path:
+        monkeypatch.setattr(sys, "argv", ["gpu_day.py", *words])
+        return Path(day.parse().out)
+
+    assert out_of() == day.OUT
+    assert out_of("--rehearse") == tmp_path / "runs" / "rehearsal.json"
+    assert out_of("--rehearse", "--out", "mine.json") == Path("mine.json")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_rehearsal_does_every_step_on_a_cpu_and_a_second_one_nothing(tmp_path: Path) -> None:
