@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.system.machine import describe_machine
 
 SECONDS, MEMORY_MIB = 20, 1500
 NUMBERS = [
@@ -546,8 +547,8 @@ def _child(way: WayIn, valid: Path, files: list[Path], number: int, place: Path,
         os._exit(0)
 
 
-def findings(name: str, seconds: float, first: int, kept: Path) -> Iterator[str]:
-    """Damage and read until the time is over; yields a line for each finding, then one for all."""
+def findings(name: str, seconds: float, first: int, kept: Path, counts: dict[str, Any]) -> Iterator[str]:
+    """Damage and read until the time is over; yields a line for each finding, then one for all, and counts them."""
     way, number, seen = WAYS[name], first, set[str]()
     with tempfile.TemporaryDirectory() as temporary:
         valid, place, said = (Path(temporary) / part for part in ("valid", "copy", "said"))
@@ -571,6 +572,7 @@ def findings(name: str, seconds: float, first: int, kept: Path) -> Iterator[str]
                     (kept / f"{name}-{number}.txt").write_text(text)
                     yield f"{name} {number}: {kind}"
             number += 1
+    counts[name] = {"copies": number - first, "findings": len(seen), "first_seed": first}
     yield f"{name}: {number - first} copies, {len(seen)} findings, from seed {first} on"
 
 
@@ -581,14 +583,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=WAYS)
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for what was found")
+    parser.add_argument("--json", type=Path, help="add the counts to this file")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive the fork
-    found = 0
+    found, counts = 0, dict[str, Any]()
     for name in [arguments.only] if arguments.only else WAYS:
-        for line in findings(name, 60 * arguments.minutes, arguments.seed, arguments.keep.resolve()):
+        for line in findings(name, 60 * arguments.minutes, arguments.seed, arguments.keep.resolve(), counts):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
             found += not line.startswith(f"{name}:")
+        if arguments.json is not None:
+            earlier = json.loads(arguments.json.read_text()) if arguments.json.is_file() else {"ways": {}}
+            ways = {**earlier["ways"], **counts}
+            record = {
+                "machine": describe_machine(),
+                "ways": ways,
+                "command": "python tests/fuzz_files.py --minutes M --seed N",
+            }
+            arguments.json.write_text(json.dumps(record, indent=1) + "\n")
     sys.exit(bool(found))
 
 
