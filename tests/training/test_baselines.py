@@ -258,7 +258,7 @@ def test_a_random_reward_and_a_function_exclude_each_other(settings: Callable[..
 
 
 SECURE, OPEN = "print(len(input()))\n", "text = input()\nprint(9 if text == 'attack' else len(text))\n"
-FOUND = "import subprocess\nsubprocess.call('true', shell=True)\nprint(len(input()))\n"
+FOUND = "print(eval('len(input())'))\n"
 WRONG = "input()\nprint(2)\n"
 
 
