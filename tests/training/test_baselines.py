@@ -17,7 +17,7 @@ from small_runs import PHASES, an_update, equal, outcome, rows, settings_maker, 
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.report.contents import read_contents
-from securecoderl_edge.evaluation.report.page import render_page
+from securecoderl_edge.evaluation.report.page import _results
 from securecoderl_edge.models.sampling import TokenCompletion
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import write_problems
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("varied_reward")
 # A random model does not solve anything: what rft keeps is a coin's.
 COUNTED = (
     *("binary.steps=3", "ppo.epochs=2", "ppo.minibatches=2", "rft.steps=3", "rft.updates_per_round=2", "rft.epochs=3"),
-    *("rft.batch_size=2", "ssd.steps=2", "reward.random=0.5", "selection.problems=2", "selection.every=1"),
+    *("rft.batch_size=2", "ssd.steps=2", "reward.random=0.5", "selection.problems=2", "selection.every=9"),
 )
 KINDS = ("sft", "binary", "rft", "ssd")
 
@@ -137,8 +137,7 @@ def test_reports_show_the_tokens_of_each_phase_side_by_side(counted: tuple[Run, 
         assert shown[own, phase]["tokens_trained"] == counts.trained[phase]
         assert shown[own, phase]["tokens_sampled"] == counts.sampled[phase]
     assert shown[contents.names[1], "sft"]["tokens_trained"] > 0
-    pytest.importorskip("matplotlib")
-    page = render_page(contents)
+    page = "".join(_results(contents))
     assert f"{counts.trained['binary']:,}" in page
     assert "tokens trained on" in page
 
@@ -297,8 +296,6 @@ def test_sft_can_leave_out_solutions_that_fail_a_test_an_attack_or_a_scan(tiny_m
         attacked(2, (OPEN, FOUND)),
         attacked(3, (FOUND, OPEN), has_tests=False),
     ]
-    seen, _ = solutions_in(tiny_model, tmp_path / "all", problems)
-    assert seen.keys() == {SECURE, OPEN, FOUND, WRONG}
     seen, said = solutions_in(tiny_model, tmp_path / "secure", problems, "sft.filter=security")
     # Without attacks nothing is known against the open one.
     assert seen.keys() == {SECURE, OPEN}
