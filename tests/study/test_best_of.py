@@ -13,8 +13,6 @@ from securecoderl_edge.runs import Run
 
 CASES = (Test("9\n", "18\n"), Test("21\n", "42\n"))
 PROBLEM = Problem("p", "Double. For 2 print 4.\nInput: 21\nOutput: 42", tests=CASES)
-    "p", "Double. For 2 print 4.\nInput: 21\nOutput: 42", tests=(Test("9\n", "18\n"), Test("21\n", "42\n"))
-)
 
 
 def a_row(*verdicts: str, stage: int = 3, severity: float = 0, sure: float = -1.0) -> dict[str, Any]:
