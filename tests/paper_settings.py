@@ -47,6 +47,7 @@ ROWS = {
     "sft.learning_rate": Row(ours="it is usual for LoRA; the paper's 1e-6 is that of PPO"),
     "sft.max_tokens": Row(ours="completions may be as long"),
     "sft.solutions": Row(ours="APPS+ has several solutions of a problem"),
+    "sft.filter": Row(ours="the paper trains on all solutions"),
     "reformat_solutions": Row(ours="the paper does not name a format"),
     "binary.steps": Row("500 episodes"),
     "partial.steps": Row("500 episodes"),
@@ -98,7 +99,8 @@ WITHOUT_EFFECT = {
     "checkpoint_every", "device", "gradient_checkpointing", "memory_gib",
     "ppo.micro_batch_tokens", "ppo.rollout_sequences",
     "readiness_problems", "reward.analyzers", "reward.function_weight", "reward.sandbox",
-    "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
+    "rft.steps", "rft.filter", "rft.updates_per_round", "rft.epochs",
+    "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
     "scheduled.steps", "selection.samples", "selection.hold_out", "selection.metric", "selection.standard_errors",
 }  # fmt: skip
 

@@ -114,6 +114,14 @@ class Score:
         """Whether there are tests, and the program passes all of them."""
         return 0 < self.total == self.passed
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether the text is a program with R_sec = 1: without findings, and passing all security tests, if any.
+
+        Which of the two count is ``security``; with security tests the program passes all tests as well.
+        """
+        return self.parses and self.r_sec == 1
+
     def to_record(self) -> dict[str, Any]:
         """The JSON object of the score; without a footprint if there is no target, and without analyzers if none."""
         record = dataclasses.asdict(self)

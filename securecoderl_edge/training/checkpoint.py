@@ -4,6 +4,7 @@
       adapter_model.safetensors adapter_config.json   the policy, PEFT format
       optimizer.safetensors                           the state of each trained tensor, 8-bit ones included
       value_head.safetensors                          with GAE only
+      pool.json                                       within a round of rft only: completions to train on
       state.json                                      step, settings, running numbers, sha256 of every other file
 
 The folder gets its name when all of it is on disk. The state of random generators, the data order and the learning rate
@@ -28,12 +29,13 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, save_adapter
 from securecoderl_edge.runs import DONE_FILE, step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
-from securecoderl_edge.training.update.learner import Learner, NotFiniteError
+from securecoderl_edge.training.update.learner import Kept, Learner, NotFiniteError
 
 _STATE_FILE = "state.json"
 KEEP = 2
 _OPTIMIZER = "optimizer.safetensors"
 _VALUE_HEAD = "value_head.safetensors"
+_POOL = "pool.json"
 
 
 @dataclass
@@ -76,6 +78,9 @@ def save_checkpoint(
             if learner.value_head is not None:
                 head = {name: tensor.cpu() for name, tensor in learner.value_head.state_dict().items()}
                 save_file(head, temporary / _VALUE_HEAD)
+            if learner.pool:
+                pool = [asdict(kept) for kept in learner.pool]
+                (temporary / _POOL).write_text(json.dumps(pool), encoding="utf-8")
             hashes = {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}
             state = {
                 **asdict(progress),
@@ -139,6 +144,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pha
         if learner.value_head is not None:
             learner.value_head.load_state_dict(load_file(newest / _VALUE_HEAD))
         learner.scaler.load_state_dict(scaler)
+        learner.pool = _pool_of(newest / _POOL) if _POOL in hashes else ()
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise SceError(f"{newest} cannot be loaded ({error}); {older}") from None
     learner.running = running
@@ -155,6 +161,13 @@ def _progress_of(state: Mapping[str, Any]) -> PhaseProgress:
     if not all(type(number) is int and number >= 0 for number in (step, evaluations)):
         raise ValueError("step or evaluations has the wrong type")
     return PhaseProgress(step, evaluations)
+
+
+def _pool_of(file: Path) -> tuple[Kept, ...]:
+    """What `save_checkpoint` wrote; `ValueError`, `TypeError` or `OSError` if it is something else."""
+    records = json.loads(file.read_text(encoding="utf-8"))
+    token_ids = [{name: tuple(each[name]) for name in ("prompt", "completion")} for each in records]
+    return tuple(Kept(**{**each, **ids}) for each, ids in zip(records, token_ids, strict=True))
 
 
 def _is_whole(folder: Path, name: str, expected: Any) -> bool:

@@ -44,7 +44,7 @@ def seconds_per_update(
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
     trained = prompts * min(MOST_PER_PROBLEM, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
-    passes = float(epoch)
+    passes = float(epoch * (settings.rft.epochs if phase == "rft" else 1))
     if phase in RL_PHASES:
         # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
         # piece of the latter, which may be all of it or little.

@@ -92,7 +92,9 @@ def _time_one(resources: Resources, phase: str, learner: Learner, problems: list
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have only zero-variance groups; without them there would be no update to time.
     ppo = replace(resources.settings.ppo, drop_zero_variance_groups=False)
-    settings, scorer = replace(resources.settings, ppo=ppo), resources.scorer
+    # A round of rft is timed as one update; on average its updates take as long.
+    rft = replace(resources.settings.rft, updates_per_round=1)
+    settings, scorer = replace(resources.settings, ppo=ppo, rft=rft), resources.scorer
     for group in learner.optimizer.param_groups:
         group["lr"] = 0.0
     for step in (1, 2):  # the first one of a process is slower
@@ -102,7 +104,9 @@ def _time_one(resources: Resources, phase: str, learner: Learner, problems: list
     if phase == "rft" and rollout is not None and "loss/sft" not in row:
         # No program was correct. Later ones will be: time the largest step that the phase can make.
         largest = [done for done in rollout.completions if done.sample < MOST_PER_PROBLEM]
-        step_on(learner, rollout.prompts, largest, ppo.micro_batch_tokens)
+        pairs = [(rollout.prompts[done.prompt], done.token_ids) for done in largest]
+        for _ in range(settings.rft.epochs):
+            step_on(learner, pairs, ppo.micro_batch_tokens)
     updated = time.monotonic()
     if not resources.held_out:
         return updated - started, 0.0

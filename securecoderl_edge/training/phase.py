@@ -81,6 +81,8 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
             files.save(learner)
         learner.finish(files.step)
         for step in range(files.step + 1, steps + 1):
+            if learner.has_spent(settings.phase(name)):
+                break
             files.step = step
             share = rate_share(settings, name, step)
             for group in learner.optimizer.param_groups:
@@ -88,8 +90,10 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
             metrics, rollout = UPDATES[name](learner, Update(settings, name, problems, step, resources.scorer))
             return_free_memory()
             rate = learner.optimizer.param_groups[0]["lr"]
-            row = {"phase": name, "step": step, "steps": steps, "lr": rate, **metrics}
-            evaluates = bool(held_out) and (step % settings.selection.every == 0 or step == steps)
+            is_last = step == steps or learner.has_spent(settings.phase(name))
+            last = step if is_last else steps
+            row = {"phase": name, "step": step, "steps": last, "lr": rate, **metrics, **learner.counted()}
+            evaluates = bool(held_out) and (step % settings.selection.every == 0 or is_last)
             if evaluates:
                 evaluation = evaluate_policy(
                     learner, resources.scorer, held_out, settings, step, name, files.keep_samples
@@ -100,9 +104,9 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
             learner.finish(step)
             files.tell(row)
             stop = team.agree(resources.should_stop())
-            if stop or evaluates or step == steps or step % settings.checkpoint_every == 0:
+            if stop or evaluates or is_last or step % settings.checkpoint_every == 0:
                 files.save(learner)
-            if stop and step < steps:
+            if stop and not is_last:
                 raise Stopped(f"{name} stopped after update {step} of {steps}")
         files.publish(learner)
     except KeyboardInterrupt:
@@ -249,7 +253,8 @@ class PhaseFiles:
             chosen = evaluation.step
             if chosen != self.step:
                 load_step(self.checkpoints, chosen, learner)
-        facts = {"phase": self.name, "key": self.key, "steps": self.step, "chosen_step": chosen, "why": why}
+        counts = learner.counted()
+        facts = {"phase": self.name, "key": self.key, "steps": self.step, "chosen_step": chosen, "why": why, **counts}
         if self.is_writer:
             facts[STYLE_KEY] = self.resources.format.style
             publish(self.folder / "adapter", self.resources.model, self.base_name, facts)
@@ -288,6 +293,6 @@ def _sample_rows(rollout: Rollout) -> list[dict[str, Any]]:
             facts = asdict(score)
             kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
             if number is not None:
-                kept["function_reward"] = number
+                kept[rollout.own_name] = number
             rows.append({**kept, "statement": rollout.problems[completion.prompt].statement})
     return rows

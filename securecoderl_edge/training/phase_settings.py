@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from securecoderl_edge.config import setting
 
@@ -14,8 +15,22 @@ PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 # Advantages that compare the completions of one prompt; two of them have their own loss, see `update.ppo`.
 GRPO = ("grpo", "dr-grpo")
 OF_GROUPS = ("rloo", *GRPO)
-# Distinct correct programs of a problem that an update of rft trains on, so that easy problems do not outweigh others.
+# Distinct correct programs of a problem that a round of rft trains on, so that easy problems do not outweigh others.
 MOST_PER_PROBLEM = 4
+
+
+def _most_sampled() -> Any:
+    return setting(
+        None,
+        "End the phase with the update that reaches this many sampled tokens; schedules still count to steps.",
+        minimum=1,
+    )
+
+
+def _most_trained() -> Any:
+    return setting(
+        None, "The same for tokens of completions or solutions that were trained on, in all epochs.", minimum=1
+    )
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,12 @@ class SftSettings:
         "Which solution of a problem to train on. any: a random one; shortest: in characters, for one style.",
         choices=("any", "shortest"),
     )
+    filter: str = setting(
+        "none",
+        "security: run and scan the solutions, and train on those alone that pass all tests and have R_sec = 1.",
+        choices=("none", "security"),
+    )
+    max_tokens_trained: int | None = _most_trained()
 
 
 @dataclass(frozen=True)
@@ -40,19 +61,39 @@ class PhaseSettings:
 
     steps: int = setting(25, "Updates.", minimum=1)
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: ppo.learning_rate.", minimum=0)
+    max_tokens_sampled: int | None = _most_sampled()
+    max_tokens_trained: int | None = _most_trained()
 
 
 @dataclass(frozen=True)
 class SelfTrainingSettings:
-    """A phase that samples as many completions as PPO (`ppo.batch_size`), and takes a supervised step on some."""
+    """A phase that samples as many completions as PPO (`ppo.batch_size`), and takes supervised steps on some."""
 
     steps: int = setting(25, "Updates.", minimum=1)
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: sft.learning_rate.", minimum=0)
+    max_tokens_sampled: int | None = _most_sampled()
+    max_tokens_trained: int | None = _most_trained()
 
 
 @dataclass(frozen=True)
 class RftSettings(SelfTrainingSettings):
-    """Rejection-sampling fine-tuning: supervised steps on the policy's own completions that pass all tests."""
+    """Rejection-sampling fine-tuning: supervised steps on the policy's own completions that pass all tests.
+
+    A round samples a pool with one policy, in ``updates_per_round`` updates, and trains on it at the end of the last.
+    """
+
+    filter: str = setting(
+        "tests",
+        "Programs to train on. tests: those that pass all tests; security: of these, those with R_sec = 1.",
+        choices=("tests", "security"),
+    )
+    updates_per_round: int = setting(
+        1, "Updates that sample with the same policy before it is trained on what they kept.", minimum=1
+    )
+    epochs: int = setting(1, "Passes over the kept completions of a round.", minimum=1)
+    batch_size: int | None = setting(
+        None, "Completions per optimizer step, in random order; default: all of a round in one step.", minimum=1
+    )
 
 
 @dataclass(frozen=True)

@@ -228,7 +228,7 @@ def plan_phase(
         learning_rate=peak_rate(settings, name),
         sequences=settings.sft.batch_size if is_sft else ppo.batch_size,
         prompts=settings.sft.batch_size if is_sft else ppo.batch_size // ppo.samples_per_prompt,
-        most_tokens=None if is_sft else steps * ppo.batch_size * ppo.max_tokens,
+        most_tokens=None if is_sft else _most_tokens(settings, name, steps),
         evaluations=evaluations,
         memory=fitting_plan(
             shape,
@@ -241,6 +241,13 @@ def plan_phase(
         seconds_per_update=seconds[0] if seconds else None,
         seconds=steps * seconds[0] + evaluations * seconds[1] if seconds else None,
     )
+
+
+def _most_tokens(settings: TrainSettings, name: str, steps: int) -> int:
+    """The most that a phase samples: in all its updates, or in those up to its budget."""
+    of_update = settings.ppo.batch_size * settings.ppo.max_tokens
+    budget: int | None = getattr(settings.phase(name), "max_tokens_sampled", None)
+    return steps * of_update if budget is None else min(steps * of_update, budget + of_update - 1)
 
 
 def assemble(

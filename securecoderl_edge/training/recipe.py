@@ -135,6 +135,8 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, d
     reward = settings.reward
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
+    if reward.random is not None and reward.function is not None:
+        raise UsageError("reward.random takes the place of every reward. Leave out reward.function")
     check_ppo(settings)
     return settings
 

@@ -36,7 +36,7 @@ from securecoderl_edge.prompts.styles import CHAT_STYLES, PromptFormat
 from securecoderl_edge.runs import Run
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.own_reward import OwnReward, own_function
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.inputs import FUNCTION_HASH, Inputs
 from securecoderl_edge.training.memory import fitting_plan, memory_limit, require_free_memory
@@ -46,7 +46,7 @@ from securecoderl_edge.training.recipe import peak_rate
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
-from securecoderl_edge.training.update.meter import Meter
+from securecoderl_edge.training.update.meter import PROGRAMS, Meter
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -246,7 +246,8 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
 def _solved_problems(resources: Resources, learner: Learner) -> list[Problem]:
     """The problems with a reference solution that is not too long, and without the others of their solutions."""
     problems, longest = resources.fitted.problems, resources.settings.sft.max_tokens
-    with_short_ones = (
+    kind = ""
+    with_short_ones = [
         replace(
             problem,
             solutions=tuple(
@@ -254,13 +255,39 @@ def _solved_problems(resources: Resources, learner: Learner) -> list[Problem]:
             ),
         )
         for problem in problems
-    )
+    ]
+    if resources.settings.sft.filter == "security":
+        with_short_ones, kind = _with_secure_solutions(resources, with_short_ones), "secure "
     solved = [problem for problem in with_short_ones if problem.solutions]
     if not solved:
         raise SceError(
-            f"{resources.settings.problems}: no problem has a reference solution of at most {longest} tokens, so SFT "
-            "cannot run. Leave it out with --phases binary,partial"
+            f"{resources.settings.problems}: no problem has a {kind}reference solution of at most {longest} tokens, so "
+            "SFT cannot run. Leave it out with --phases binary,partial"
         )
     if len(solved) < len(problems):
-        resources.say(f"sft: {len(solved)} of {len(problems)} problems have a solution of at most {longest} tokens")
+        resources.say(
+            f"sft: {len(solved)} of {len(problems)} problems have a {kind}solution of at most {longest} tokens"
+        )
     return solved
+
+
+def _with_secure_solutions(resources: Resources, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems with those of their solutions that pass all tests and are `Score.is_secure`.
+
+    Each process runs a part of them, and all take the same ones: near a time limit two runs of a program may differ.
+    """
+    asked = [(row, index) for row, problem in enumerate(problems) for index in range(len(problem.solutions))]
+    own = resources.team.share(asked)
+    resources.meter.begin("scoring solutions", len(own), PROGRAMS)
+    secure = []
+    submissions = (Submission(problems[row], problems[row].solutions[index]) for row, index in own)
+    scores = (score for batch in resources.scorer.in_batches(submissions) for score, _ in batch)
+    for place, score in zip(own, scores, strict=True):
+        resources.meter.advance()
+        if score.passes_all_tests and score.is_secure:
+            secure.append(list(place))
+    taken = {(row, index) for row, index in resources.team.collect(secure)}
+    return [
+        replace(problem, solutions=tuple(each for index, each in enumerate(problem.solutions) if (row, index) in taken))
+        for row, problem in enumerate(problems)
+    ]

@@ -136,6 +136,12 @@ class RewardSettings:
         minimum=0,
         maximum=1,
     )
+    random: float | None = setting(
+        None,
+        "A baseline in place of R: reward 1 with this probability, else 0, whatever the program (arXiv:2506.10947).",
+        minimum=0,
+        maximum=1,
+    )
     subtract_constant_baseline: bool = setting(
         False, "Subtract the score of the best constant output from partial credit."
     )
@@ -145,6 +151,11 @@ class RewardSettings:
         TRAINING_LIMITS.wall_seconds, "Wall time of one test.", minimum=0.1, maximum=MAX_WALL_SECONDS
     )
     memory_mib: int = setting(TRAINING_LIMITS.memory_mib, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB)
+
+    @property
+    def weight_of_own(self) -> float:
+        """The weight of numbers that are not R: those of ``function``, or random ones, which take the place of R."""
+        return self.function_weight if self.random is None else 1.0
 
 
 @dataclass(frozen=True)
@@ -238,6 +249,7 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
         ignored_input="keep",
         function=plain.function,
         function_weight=plain.function_weight,
+        random=plain.random,
         subtract_constant_baseline=plain.subtract_constant_baseline,
     )
 

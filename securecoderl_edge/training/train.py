@@ -4,7 +4,7 @@ sft        SFT warm start on reference solutions; its result becomes the KL refe
 binary     PPO, R_func = 1 if all tests pass, else 0
 scheduled  PPO on a mixture that goes from the binary to the partial reward
 partial    PPO, R_func by reward levels (Table 1)
-rft        supervised steps on the policy's own programs that pass all tests
+rft        supervised steps on the policy's own programs that pass all tests, in rounds
 ssd        supervised steps on unverified completions of the policy that the phase starts from
 
 One phase's loop is in `phase`. The numbered algorithm of one update is in `update.ppo_update`, the formulas are in
@@ -148,7 +148,9 @@ def _nobody(_: object) -> None:
 
 
 def _announce(settings: TrainSettings, inputs: Inputs, team: Team, say: Callable[[str], None]) -> None:
-    """Tell what a user may not expect of this model and these processes."""
+    """Tell what a user may not expect of this model, these processes and these settings."""
+    if settings.reward.random is not None:
+        say(f"the reward is random (reward.random = {settings.reward.random:g}), whatever the programs: a baseline")
     prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt // settings.ppo.minibatches
     if team.count > prompts and first_rl_phase(settings) is not None:
         say(f"{team.count} processes share {prompts} prompts per RL step: {team.count - prompts} of them wait")

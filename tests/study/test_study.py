@@ -239,9 +239,12 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     write_problems(tmp_path / "eval.jsonl", problems[2:])
     monkeypatch.chdir(tmp_path)
 
-    def keys(folder: str, variant: str = "sft") -> list[str]:
+    def study_of(folder: str, variant: str) -> Study:
         own = Table3Settings("mine.toml", "train.jsonl", "eval.jsonl", seeds=1, quant=())
-        study = table3(replace(own, out=folder, variants=(variant,)))
+        return table3(replace(own, out=folder, variants=(variant,)))
+
+    def keys(folder: str, variant: str = "sft") -> list[str]:
+        study = study_of(folder, variant)
         return [RunLog(study.folder).key(step) for step in steps.all_steps(study, 1)]
 
     first = keys("runs/x")
@@ -252,6 +255,15 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     (tmp_path / "mine.toml").write_text("[sft]\nsteps = 4\n")
     other = keys("runs/x")
     assert [a == b for a, b in zip(first, other, strict=True)] == [True, False, False]
+    # Settings that this version has and the first studies had not, such as the rounds of rft, leave no trace.
+    (rft,) = [step for step in steps.all_steps(study_of("runs/x", "rft"), 1) if step.facts]
+    assert json.loads(rft.facts) == {
+        "phases": ["sft", "rft"],
+        "problems": "train.jsonl",
+        "reward": {"ignored_input": "zero"},
+        "selection": {"hold_out": "groups", "metric": "all_tests", "standard_errors": 2.0},
+        "sft": {"steps": 4},
+    }
     # The reward for RL: the same training, unless a phase has that reward.
     (tmp_path / "mine.toml").write_text("[sft]\nsteps = 3\n")
     rewarded = keys("runs/x", "simple")

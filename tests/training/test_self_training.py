@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from quick import few
 from small_runs import an_update, equal, outcome, rows, weights
 
 from securecoderl_edge.commands.train import _describe
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.report.contents import read_contents
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
@@ -41,13 +43,13 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import measured_plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
-from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM, PpoSettings, SsdSettings
+from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM, PpoSettings, RftSettings, SsdSettings
 from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout, supervised
 from securecoderl_edge.training.update.learner import Learner, Update
-from securecoderl_edge.training.update.rollout import Rollout, collect, own_completions
+from securecoderl_edge.training.update.rollout import Rollout, collect, own_completions, with_coin_flips
 from securecoderl_edge.training.update.supervised import correct_rows, rft_update, ssd_update
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n + 7}\n"),)) for n in range(4)]
@@ -181,6 +183,113 @@ def test_without_a_correct_program_there_is_no_step(
     assert "loss -  kept 0%  all tests 0%" in _describe({"phase": "rft", "step": 1, "steps": 2, **row})
 
 
+def pairs_of(rollout: Rollout, row: int) -> tuple[list[int], tuple[int, ...]]:
+    done = rollout.completions[row]
+    return list(rollout.prompts[done.prompt]), done.token_ids
+
+
+def test_a_round_samples_with_one_policy_and_its_epochs_are_made_of_exactly_what_it_kept(
+    learner: Learner, scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[list[tuple[tuple[int, ...], tuple[int, ...]]]] = []
+    real = supervised.step_on
+
+    def step_on(learner: Learner, pairs: Any, tokens: int) -> dict[str, float]:
+        trained.append(list(pairs))
+        return real(learner, pairs, tokens)
+
+    monkeypatch.setattr(supervised, "step_on", step_on)
+    # Both updates of a round have the same four problems, of which no more than four programs each may be kept.
+    ppo, rft = replace(PPO, batch_size=16), RftSettings(steps=5, updates_per_round=2, epochs=3, batch_size=4)
+    start, made, policies = adapter(learner), [], []
+    for step in range(1, 6):
+        policies.append(adapter(learner))
+        before = len(trained)
+        row, rollout = rft_update(learner, an_update(PROBLEMS, scorer, "rft", ppo=ppo, rft=rft, step=step))
+        made.append(rollout)
+        assert row["kept_rate"] == len(slow_rows(rollout, MOST_PER_PROBLEM)) / ppo.batch_size > 0
+        if step in (1, 3):
+            assert torch.equal(adapter(learner), policies[-1])
+            assert len(trained) == before
+            assert not {"loss/sft", "optimizer_steps"} & row.keys()
+            assert row["pool"] == len(learner.pool) == len(slow_rows(rollout, MOST_PER_PROBLEM))
+            continue
+        # The last round has one update, since the phase ends.
+        together = made[-1:] if step == 5 else made[-2:]
+        joined = Rollout(
+            [],
+            [done for each in together for done in each.completions],
+            [s for each in together for s in each.scores],
+            [],
+        )
+        owners = [(each, index) for each in together for index in range(len(each.completions))]
+        pool = [pairs_of(*owners[index]) for index in slow_rows(joined, MOST_PER_PROBLEM)]
+        wanted = sorted((tuple(prompt), completion) for prompt, completion in pool)
+        batches, per_epoch = trained[before:], -(-len(pool) // 4)
+        assert len(batches) == 3 * per_epoch == row["optimizer_steps"]
+        epochs = [
+            [pair for batch in batches[at : at + per_epoch] for pair in batch]
+            for at in range(0, len(batches), per_epoch)
+        ]
+        assert [sorted(epoch) for epoch in epochs] == [wanted] * 3
+        assert epochs[0] != epochs[1]
+        assert row["pool"] == len(pool)
+        assert learner.pool == ()
+    assert torch.equal(policies[1], start)
+    assert not torch.equal(policies[2], start)
+    assert torch.equal(policies[3], policies[2])
+
+
+def test_the_epochs_of_a_round_are_supervised_steps_one_after_another(
+    make_learner: Callable[[], Learner], scorer: Scorer
+) -> None:
+    one, other = make_learner(), make_learner()
+    update = an_update(PROBLEMS, scorer, "rft", ppo=PPO, rft=RftSettings(epochs=3))
+    row, rollout = rft_update(one, update)
+    pairs = [pairs_of(rollout, each) for each in slow_rows(rollout, MOST_PER_PROBLEM)]
+    losses = []
+    for _ in range(3):
+        losses.append(by_hand(other, pairs))
+        other.optimizer.zero_grad()
+    assert row["loss/sft"] == pytest.approx(sum(losses) / 3, rel=1e-4)
+    torch.testing.assert_close(adapter(one), adapter(other), rtol=1e-4, atol=1e-6)
+    tokens = sum(len(completion) for _, completion in pairs)
+    assert one.counted() == {"tokens_sampled": row["tokens"], "tokens_trained": 3 * tokens}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.0, 0.3, 1.0])), max_size=20))
+def test_the_filter_of_security_leaves_the_programs_with_the_highest_security_reward(
+    made: list[tuple[bool, float]],
+) -> None:
+    scores = [
+        Score("p", 0, 4, int(passes), 1, 1, r_sec, 0, 0, 0, 0, (), (), f"program {number}", 0)
+        for number, (passes, r_sec) in enumerate(made)
+    ]
+    rollout = Rollout(PROBLEMS[:1], [TokenCompletion(0, 0, (1,), (0.0,), True)] * len(made), scores, [])
+    right = [row for row, (passes, _) in enumerate(made) if passes]
+    secure = [row for row in right if made[row][1] == 1]
+    assert correct_rows(rollout, RewardSettings(), 99) == right
+    assert correct_rows(rollout, RewardSettings(), 99, only_secure=True) == secure
+    # Numbers in place of R decide instead of the tests, but security still counts.
+    all_paid = replace(rollout, own=[1.0] * len(made))
+    assert correct_rows(all_paid, RewardSettings(random=0.5), 99) == list(range(len(made)))
+    paid = [row for row, (_, r_sec) in enumerate(made) if r_sec == 1]
+    assert correct_rows(all_paid, RewardSettings(random=0.5), 99, only_secure=True) == paid
+
+
+def test_a_random_reward_decides_what_rft_keeps(learner: Learner, scorer: Scorer) -> None:
+    reward = RewardSettings(random=0.5)
+    row, rollout = rft_update(learner, an_update(PROBLEMS, scorer, "rft", ppo=PPO, reward=reward))
+    assert rollout.own is not None
+    paid = {done.token_ids for done, coin in zip(rollout.completions, rollout.own, strict=True) if coin}
+    kept = correct_rows(rollout, reward)
+    assert 0 < len(kept) < PPO.batch_size
+    assert {rollout.completions[each].token_ids for each in kept} <= paid
+    assert row["random_reward"] == sum(rollout.own) / PPO.batch_size
+    again = with_coin_flips(rollout, an_update(PROBLEMS, scorer, "rft", ppo=PPO, reward=reward))
+    assert again.own == rollout.own
+
+
 def of_ssd(ssd: SsdSettings, step: int = 1) -> Update:
     return an_update(PROBLEMS, None, "ssd", ppo=PPO, ssd=ssd, step=step)
 
@@ -297,6 +406,64 @@ def test_a_run_that_crashed_in_an_update_equals_an_uninterrupted_one_bit_for_bit
     run = train(config, tmp_path / "run")
     assert untimed(run) == untimed(alone)
     assert equal(run.policy, alone.policy)
+
+
+ROUNDS = (
+    *("rft.steps=5", "rft.updates_per_round=2", "rft.epochs=3", "rft.batch_size=2", "rft.learning_rate=0.01"),
+    *("checkpoint_every=1", "selection.every=9"),
+)
+
+
+def is_at(last: dict[str, Any], step: int) -> bool:
+    return (last["phase"], last["step"]) == ("rft", step)
+
+
+@pytest.fixture(scope="module")
+def in_rounds(epoch_settings: Callable[..., TrainSettings], once: Once) -> Run:
+    """An uninterrupted run in rounds; read only."""
+    config = epoch_settings(*ROUNDS, phases=("sft", "rft"))
+    return Run(once("rft-in-rounds", lambda folder: train(config, folder / "run")) / "run")
+
+
+@pytest.mark.parametrize("where", ["between two updates of a round", "between two steps of an epoch"])
+def test_a_run_that_ended_in_the_middle_of_a_round_equals_an_uninterrupted_one_bit_for_bit(
+    where: str, epoch_settings: Callable[..., TrainSettings], in_rounds: Run, tmp_path: Path
+) -> None:
+    config, last, calls = epoch_settings(*ROUNDS, phases=("sft", "rft")), dict[str, Any](), 0
+    real = supervised.step_on
+
+    def stopped(*arguments: Any) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        made = real(*arguments)
+        if calls == 2:
+            raise KeyboardInterrupt
+        return made
+
+    if where.startswith("between two updates"):
+        with pytest.raises(Stopped):
+            train(config, tmp_path / "run", log=last.update, should_stop=lambda: is_at(last, 3))
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(supervised, "step_on", stopped)
+            with pytest.raises(KeyboardInterrupt):
+                train(config, tmp_path / "run")
+    saved = sorted((Run(tmp_path / "run").phase_folder(2, "rft") / "checkpoints").glob("step-*"))[-1]
+    assert saved.name == ("step-000003" if where.startswith("between two updates") else "step-000001")
+    assert len(json.loads((saved / "pool.json").read_text())) > 0
+    run = train(config, tmp_path / "run")
+    assert untimed(run) == untimed(in_rounds)
+    assert equal(run.policy, in_rounds.policy)
+
+
+def test_a_damaged_pool_is_told(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    config, last = epoch_settings(*ROUNDS, phases=("sft", "rft")), dict[str, Any]()
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "run", log=last.update, should_stop=lambda: is_at(last, 1))
+    saved = sorted((Run(tmp_path / "run").phase_folder(2, "rft") / "checkpoints").glob("step-*"))[-1]
+    (saved / "pool.json").write_text("[]")
+    with pytest.raises(SceError, match=r"pool.json is damaged"):
+        train(config, tmp_path / "run")
 
 
 def test_a_run_with_rft_records_what_it_sampled_and_kept(whole: Callable[[tuple[str, ...]], Run]) -> None:

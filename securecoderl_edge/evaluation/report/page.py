@@ -33,7 +33,8 @@ _CURVES = (
 )
 _RESULTS = (
     "Held-out means before the phase, and of the selected policy or else of the latest, in brackets a 95 % interval "
-    "over problems where the run has what it needs. Runs with different held-out problems do not compare."
+    "over problems where the run has what it needs. Runs with different held-out problems do not compare. Tokens are "
+    "those of completions and solutions, without prompts and evaluations; trained on: in each optimizer step."
 )
 _PROGRAMS = {
     HELD_OUT: "Held-out problems, which evaluations sample again and again: the first of them, whatever their results.",
@@ -133,7 +134,7 @@ def _results(contents: Contents) -> list[str]:
     if not contents.results:
         return ["<p>No phase has started.</p>"]
     means = ("held-out reward, before", "after", "held-out pass rate, before", "after")
-    head = ["phase", "run", "updates", "selected", *means, "reason"]
+    head = ["phase", "run", "updates", "tokens sampled", "tokens trained on", "selected", *means, "reason"]
     rows = [_result_row(each) for each in contents.results]
     if len(contents.names) == 1:
         head, rows = [head[0], *head[2:]], [[row[0], *row[2:]] for row in rows]
@@ -146,7 +147,8 @@ def _result_row(result: PhaseResult) -> list[object]:
     nothing = ("not evaluated", "not evaluated")
     rewards = tuple(_interval(each, ".3f", 1) for each in result.reward) or nothing
     rates = tuple(_interval(each, ".1f", 100) + (" %" if each else "") for each in result.pass_rate) or nothing
-    return [result.phase, result.run, made, selected, *rewards, *rates, result.why]
+    tokens = ("not counted" if each is None else f"{each:,}" for each in (result.tokens_sampled, result.tokens_trained))
+    return [result.phase, result.run, made, *tokens, selected, *rewards, *rates, result.why]
 
 
 def _interval(found: Interval | None, form: str, scale: float) -> str:

@@ -36,6 +36,7 @@ class PhaseResult:
         selected: the update whose policy was kept; None until the phase has finished.
         reward, pass_rate: held-out means before the phase, and of the selected update, or else of the latest. An
             interval is NaN where the run does not have what it needs; the list is empty without an evaluation.
+        tokens_sampled, tokens_trained: in its updates so far, see `Learner.counted`; None where nobody counted.
     """
 
     run: str
@@ -46,6 +47,8 @@ class PhaseResult:
     why: str
     reward: tuple[Interval | None, ...]
     pass_rate: tuple[Interval | None, ...]
+    tokens_sampled: int | None
+    tokens_trained: int | None
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,14 @@ def _phase_result(phase: PhaseCourse, history: RunHistory, run: str) -> PhaseRes
         why,
         tuple(_held_out(point, "reward", "rewards", samples) for point in shown),
         tuple(_held_out(point, "all_tests_rate", "solved", samples) for point in shown),
+        _count(phase.last_row.get("tokens_sampled")),
+        _count(phase.last_row.get("tokens_trained")),
     )
+
+
+def _count(value: object) -> int | None:
+    number = as_number(value)
+    return None if number is None else int(number)
 
 
 def _held_out(point: Point, mean: str, programs: str, samples: int) -> Interval | None:
@@ -167,8 +177,7 @@ def bench_results(run: Run, name: str, missing: list[str]) -> list[BenchResult]:
     for model in models:
         if isinstance(model, dict):
             metrics = {metric: each for metric in BENCH_METRICS if (each := _interval(model.get(metric))) is not None}
-            count = as_number(model.get("problems"))
-            count = None if count is None else int(count)
+            count = _count(model.get("problems"))
             found.append(BenchResult(name, plain(model.get("model")), problem_set, count, metrics))
     return found
 

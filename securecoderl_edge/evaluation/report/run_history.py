@@ -49,7 +49,7 @@ class PhaseCourse:
     Attributes:
         start: updates of all phases before it. updates: its own so far. planned: its planned updates, if known.
         outcome: the content of its `DONE_FILE`; empty until it has finished.
-        evaluations: on held-out problems, by step.
+        evaluations: on held-out problems, by step. last_row: of its metrics; empty without any.
     """
 
     name: str
@@ -58,6 +58,7 @@ class PhaseCourse:
     planned: int | None
     outcome: Mapping[str, Any]
     evaluations: tuple[Point, ...]
+    last_row: Mapping[str, Any]
 
 
 @dataclass
@@ -147,7 +148,7 @@ def _phase(
     updates = max([*rows, *by_step, 0])
     planned = next((row["steps"] for row in rows.values() if _is_step(row.get("steps"))), None)
     points = tuple(Point(start + step, name, row) for step, row in sorted(by_step.items()))
-    return PhaseCourse(name, start, updates, planned, outcome, points)
+    return PhaseCourse(name, start, updates, planned, outcome, points, rows[max(rows)] if rows else {})
 
 
 def _read_samples(history: RunHistory) -> None:

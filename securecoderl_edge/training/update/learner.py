@@ -27,6 +27,7 @@ from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.text import replace_surrogates
 from securecoderl_edge.training.memory import MemoryPlan
 from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.phase_settings import PhaseSettings, SelfTrainingSettings, SftSettings
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.meter import Meter
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 # Below this scale small float16 numbers are lost again, and a remaining overflow is not caused by the scale.
 _SMALLEST_LOSS_SCALE = 1.0
+# The numbers of tokens that a phase counts, in `Learner.running` and in rows of metrics.
+SAMPLED, TRAINED = "tokens_sampled", "tokens_trained"
 VALUE_LEARNING_RATE = 1e-3  # of AdamW, at its peak
 # What torch says if memory is short, beside OutOfMemoryError: its CPU allocator, CUDA's own, and that of cuBLAS.
 _NO_MEMORY = ("not enough memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -51,6 +54,22 @@ class NotFiniteError(SceError):
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A completion of the policy to train on, and what decides between it and others of its problem.
+
+    Attributes:
+        problem: its id.
+        reward: higher ones are preferred.
+    """
+
+    problem: str
+    program: str
+    reward: float
+    prompt: tuple[int, ...]
+    completion: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class _Finished:
     """What an interrupted update changes, as it was after update ``step``.
 
@@ -60,6 +79,7 @@ class _Finished:
 
     step: int
     running: dict[str, float]
+    pool: tuple[Kept, ...]
     scaler: dict[str, Any]
     weights: list[Tensor] | None = None
     optimizer: dict[str, Any] | None = None
@@ -75,6 +95,7 @@ class Learner:
         scaler: keeps small gradients in float16; has no effect with other dtypes.
         memory: the memory estimate of the phase.
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
+        pool: of rft, what the updates of the present round kept; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
@@ -95,6 +116,7 @@ class Learner:
     team: Team = field(default_factory=Team)
     memory: MemoryPlan | None = None
     running: dict[str, float] = field(default_factory=dict)
+    pool: tuple[Kept, ...] = ()
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
@@ -122,7 +144,7 @@ class Learner:
         # One assignment: a signal can come before or after it, not in between. To copy its state, a GPU would have to
         # be read; there the last checkpoint has to do.
         if self.compute.device == "cpu":
-            self._finished = _Finished(step, dict(self.running), self.scaler.state_dict())
+            self._finished = _Finished(step, dict(self.running), self.pool, self.scaler.state_dict())
 
     def undo(self) -> int:
         """Discard what an interrupted update has changed; returns the number of the last finished one, or 0."""
@@ -130,7 +152,7 @@ class Learner:
         self.discard_gradients()
         if before is None:
             return 0
-        self.running = dict(before.running)
+        self.running, self.pool = dict(before.running), before.pool
         self.scaler.load_state_dict(before.scaler)
         if before.weights is not None and before.optimizer is not None:
             with torch.no_grad():
@@ -145,6 +167,19 @@ class Learner:
             weights = [parameter.detach().clone() for parameter in trained]
             optimizer = copy.deepcopy(self.optimizer.state_dict())
             self._finished = replace(self._finished, weights=weights, optimizer=optimizer)
+
+    def count(self, what: str, tokens: int) -> None:
+        """Add tokens to those of the phase: sampled, or trained on, forward and backward, in all processes together."""
+        self.running[what] = self.running.get(what, 0) + tokens
+
+    def counted(self) -> dict[str, int]:
+        """The tokens of the phase so far: those of completions and solutions, without prompts and evaluations."""
+        return {what: int(self.running.get(what, 0)) for what in (SAMPLED, TRAINED)}
+
+    def has_spent(self, settings: SftSettings | PhaseSettings | SelfTrainingSettings) -> bool:
+        """Whether the phase has reached a budget of its settings."""
+        budgets = {what: getattr(settings, f"max_{what}", None) for what in (SAMPLED, TRAINED)}
+        return any(most is not None and self.counted()[what] >= most for what, most in budgets.items())
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
         """Token ids of the problem's prompt."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.training.phase_settings import GRPO, PpoSettings
-from securecoderl_edge.training.update.learner import Learner, Update, memory_for, seed_of, shuffled
+from securecoderl_edge.training.update.learner import TRAINED, Learner, Update, memory_for, seed_of, shuffled
 from securecoderl_edge.training.update.ppo import kl_loss, policy_loss, value_loss
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, micro_batches
 from securecoderl_edge.training.update.trajectory import Trajectory
@@ -35,12 +35,13 @@ class Minibatch:
 
     Attributes:
         pieces: indices of rows of the batch, those of this process; masked ones are in none.
-        size: the sum of their weights, over all processes.
+        size, tokens: the sum of their weights, and of their lengths, over all processes.
         scale: of the mean loss, see `_scale`.
     """
 
     pieces: list[list[int]]
     size: float
+    tokens: int
     scale: float
 
 
@@ -56,7 +57,8 @@ def split(learner: Learner, trajectory: Trajectory, ppo: PpoSettings, *seed: obj
         pieces = micro_batches(trajectory.batch.rows(rows), ppo.micro_batch_tokens, learner.team)
         weight = sum(trajectory.sizes[row] for row in rows)
         scale = _scale(weight, len(every), trajectory.share, ppo)
-        minibatches.append(Minibatch([[rows[index] for index in piece] for piece in pieces], weight, scale))
+        tokens = sum(trajectory.batch.lengths[row] for row in rows)
+        minibatches.append(Minibatch([[rows[index] for index in piece] for piece in pieces], weight, tokens, scale))
     return minibatches
 
 
@@ -108,6 +110,7 @@ def optimize(
             table = torch.stack(of_pieces).cpu().double()
             totals, worst = table[:, :-1].sum(0), float(table[:, -1].max())
             learner.team.add_up([totals])
+            learner.count(TRAINED, minibatch.tokens)
             # At the first step the KL is 0, up to rounding.
             if step and ppo.target_kl is not None and totals[_MEANS.index("policy/approxkl")] > ppo.target_kl:
                 learner.discard_gradients()

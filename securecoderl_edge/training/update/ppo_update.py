@@ -12,7 +12,14 @@ from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.training.phase_settings import OF_GROUPS, PpoSettings
-from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update, memory_for, precision_metrics
+from securecoderl_edge.training.update.learner import (
+    SAMPLED,
+    Learner,
+    NotFiniteError,
+    Update,
+    memory_for,
+    precision_metrics,
+)
 from securecoderl_edge.training.update.minibatches import ForwardPass, has_kl_loss, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import (
     count_zero_advantages,
@@ -20,7 +27,7 @@ from securecoderl_edge.training.update.ppo import (
     explained_variance,
     masked_mean,
 )
-from securecoderl_edge.training.update.rollout import Rollout, collect, partial_weight
+from securecoderl_edge.training.update.rollout import Rollout, collect, partial_weight, with_coin_flips
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
 from securecoderl_edge.training.update.trajectory import Trajectory, is_masked, trajectory_of
 
@@ -35,6 +42,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     ppo, size = update.settings.ppo, update.settings.ppo.samples_per_prompt
     # 1 sample, 2 score
     rollout = collect(learner, update.scorer, update.prompted(), size, ppo, *update.seed("sample"))
+    rollout = with_coin_flips(rollout, update)
     weight = partial_weight(update.phase, update.step, update.steps)
     rewards = torch.tensor(rollout.rewards(weight, update.settings.reward))
     if not torch.isfinite(rewards).all():
@@ -64,6 +72,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     if ppo.advantage in OF_GROUPS:
         facts["zero_variance_rate"] = 1 - len(varied) / len(rewards)
     tokens = sum(len(done.token_ids) for done in rollout.completions)
+    learner.count(SAMPLED, tokens)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
         "episode": update.step * len(rewards),

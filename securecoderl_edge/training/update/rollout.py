@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -27,7 +28,7 @@ from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.system.processes import result_of
 from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.settings import RewardSettings
-from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
+from securecoderl_edge.training.update.learner import Learner, Update, memory_for, seed_of
 from securecoderl_edge.training.update.meter import PROGRAMS
 from securecoderl_edge.training.update.sequences import TokenIds
 
@@ -43,7 +44,8 @@ class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
     ``prompts`` are what they continue, by problem. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
-    programs that ran during decoding take no extra time. ``own`` are the numbers of the user's own reward function.
+    programs that ran during decoding take no extra time. ``own`` are numbers that are not R, called ``own_name`` in
+    metrics: those of the user's own reward function, or random ones.
     """
 
     problems: list[Problem]
@@ -53,6 +55,7 @@ class Rollout:
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
     own: Numbers | None = None
+    own_name: str = "function_reward"
 
     def group_of(self, row: int, size: int) -> list[TokenCompletion]:
         """The ``size`` completions of the prompt that the one at ``row`` continues."""
@@ -62,11 +65,11 @@ class Rollout:
     def rates(self) -> dict[str, Any]:
         """`mean_of_scores` of the completions, and the mean of their `own` numbers."""
         numbers = [number for number in self.own or () if number is not None]
-        own = {"function_reward": sum(numbers) / len(numbers)} if numbers else {}
+        own = {self.own_name: sum(numbers) / len(numbers)} if numbers else {}
         return {**mean_of_scores(self.scores), **own}
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
-        """The training reward of each completion, see `training_reward`; with the user's own function `mixed`."""
+        """The training reward of each completion, see `training_reward`; with numbers that are not R `mixed`."""
         passes = [constant_passes(problem) if reward.subtract_constant_baseline else 0 for problem in self.problems]
         ours = [
             training_reward(score, partial_weight, reward, passes[done.prompt])
@@ -74,7 +77,20 @@ class Rollout:
         ]
         if self.own is None:
             return ours
-        return [mixed(*pair, reward.function_weight) for pair in zip(ours, self.own, strict=True)]
+        return [mixed(*pair, reward.weight_of_own) for pair in zip(ours, self.own, strict=True)]
+
+
+def with_coin_flips(rollout: Rollout, update: Update) -> Rollout:
+    """The rollout with a reward that says nothing of the programs, if ``reward.random`` asks for it.
+
+    Each completion has a coin of its own, equal programs too. All processes flip the same ones, a resumed run as well.
+    """
+    share = update.settings.reward.random
+    if share is None:
+        return rollout
+    coin = random.Random(seed_of(*update.seed("random reward")))
+    flips: Numbers = [float(coin.random() < share) for _ in rollout.completions]
+    return replace(rollout, own=flips, own_name="random_reward")
 
 
 def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:

@@ -1,9 +1,10 @@
 """Supervised updates: on reference solutions (SFT), or on completions of the policy itself.
 
-Rejection-sampling fine-tuning (RFT, arXiv:2308.01825) trains on those that pass all tests; with the current policy at
-each update, as here, it is expert iteration (ReST, arXiv:2308.08998). Simple self-distillation (SSD, arXiv:2604.01193)
-trains on unverified ones of the policy that the phase starts from. Their updates sample as many completions of as many
-problems as one of PPO.
+Rejection-sampling fine-tuning (RFT, arXiv:2308.01825) trains on those that pass all tests, in rounds. One round is RFT
+as published, but from the present policy; later ones sample from the policy that the round before has trained, as
+expert iteration does (ReST, arXiv:2308.08998). ReST-EM (arXiv:2312.06585) trains the base model anew in each round.
+Simple self-distillation (SSD, arXiv:2604.01193) trains on unverified ones of the policy that the phase starts from.
+Their updates sample as many completions of as many problems as one of PPO.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ from securecoderl_edge.models.sampling import TokenCompletion
 from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM
 from securecoderl_edge.training.settings import RewardSettings
 from securecoderl_edge.training.update.learner import (
+    SAMPLED,
+    TRAINED,
+    Kept,
     Learner,
     Update,
     memory_for,
     next_problems,
     precision_metrics,
     seed_of,
+    shuffled,
 )
 from securecoderl_edge.training.update.rollout import (
     Rollout,
@@ -35,6 +40,7 @@ from securecoderl_edge.training.update.rollout import (
     collect,
     own_completions,
     solves_problem,
+    with_coin_flips,
 )
 from securecoderl_edge.training.update.sequences import (
     TokenBatch,
@@ -77,18 +83,44 @@ def solution_batch(learner: Learner, update: Update) -> TokenBatch:
 
 
 def rft_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollout]:
-    """One step on the completions of the current policy that are correct, see `correct_rows`.
+    """Sample completions and keep those of `correct_rows`; at the end of a round, train on what it kept.
 
-    Returns its metrics, without loss and gradient if none is correct, and its rollout.
+    A round also ends with the phase. Returns metrics, without loss and gradient if no step was made, and the rollout.
     """
     started, skipped, ppo = time.monotonic(), learner.skipped_steps, update.settings.ppo
-    problems = update.prompted()
+    rft, reward, problems = update.settings.rft, update.settings.reward, update.prompted()
     rollout = collect(learner, update.scorer, problems, ppo.samples_per_prompt, ppo, *update.seed("sample"))
-    kept = [rollout.completions[row] for row in correct_rows(rollout, update.settings.reward)]
-    facts = step_on(learner, rollout.prompts, kept, ppo.micro_batch_tokens)
+    rollout = with_coin_flips(rollout, update)
+    learner.count(SAMPLED, sum(len(done.token_ids) for done in rollout.completions))
+    rewards = _rewards(rollout, reward)
+    rows = correct_rows(rollout, reward, only_secure=rft.filter == "security")
+    pool = [*learner.pool, *(_kept(rollout, row, rewards[row]) for row in rows)]
+    chosen = best_programs([(each.problem, each.program, each.reward) for each in pool], MOST_PER_PROBLEM)
+    learner.pool = tuple(pool[index] for index in chosen)
+    facts: dict[str, float] = {"pool": len(learner.pool)}
+    if update.step % rft.updates_per_round == 0 or update.step == update.steps or learner.has_spent(rft):
+        facts |= train_on_pool(learner, update)
+        learner.pool = ()
     times = {"seconds_sample": rollout.seconds_sample, "seconds_score": rollout.seconds_score}
+    kept = [rollout.completions[row] for row in rows]
     metrics = {**facts, **rollout.rates(), **_metrics(update.step, rollout.completions, kept, started, times)}
     return metrics | precision_metrics(learner, skipped), rollout
+
+
+def train_on_pool(learner: Learner, update: Update) -> dict[str, float]:
+    """The epochs of a round on the learner's pool; returns the mean loss and gradient norm of its optimizer steps."""
+    rft, pool = update.settings.rft, learner.pool
+    size, steps = rft.batch_size or max(1, len(pool)), []
+    for epoch in range(rft.epochs):
+        order = range(len(pool)) if size >= len(pool) else shuffled(len(pool), seed_of(*update.seed("epoch"), epoch))
+        for start in range(0, len(pool), size):
+            some = [pool[index] for index in order[start : start + size]]
+            pairs = [(each.prompt, each.completion) for each in some]
+            steps.append(step_on(learner, pairs, update.settings.ppo.micro_batch_tokens))
+    if not steps:
+        return {}
+    means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+    return {**means, "optimizer_steps": len(steps)}
 
 
 def ssd_update(learner: Learner, update: Update) -> tuple[dict[str, Any], None]:
@@ -104,47 +136,69 @@ def ssd_update(learner: Learner, update: Update) -> tuple[dict[str, Any], None]:
     with reference_active(learner.model):
         own = own_completions(learner, prompts, ppo.samples_per_prompt, sampling, *seed, truncate=truncate)
     completions = all_completions(learner, own)
+    learner.count(SAMPLED, sum(len(done.token_ids) for done in completions))
     times = {"seconds_sample": time.monotonic() - started}
     kept = [done for done in completions if done.finished]
-    facts = step_on(learner, prompts, kept, ppo.micro_batch_tokens)
+    facts = step_on(learner, [(prompts[done.prompt], done.token_ids) for done in kept], ppo.micro_batch_tokens)
     metrics = {**facts, **_metrics(update.step, completions, kept, started, times)}
     return metrics | precision_metrics(learner, skipped), None
 
 
-def correct_rows(rollout: Rollout, reward: RewardSettings, most: int = MOST_PER_PROBLEM) -> list[int]:
+def correct_rows(
+    rollout: Rollout, reward: RewardSettings, most: int = MOST_PER_PROBLEM, only_secure: bool = False
+) -> list[int]:
     """Indices of the completions to train on: they pass all tests, read their input and end by themselves.
 
-    Of each problem the ``most`` with different programs that have the highest reward, of equal ones the first. With a
-    reward function of the user's own in place of R, its number must be above 0, whatever the tests.
+    Of each problem `best_programs`. With numbers in place of R, such as those of a reward function of the user's own,
+    the number must be above 0, whatever the tests.
+
+    Args:
+        only_secure: R_sec must be 1, too.
     """
-    rows: list[int] = []
-    replaced = rollout.own if reward.function_weight == 1 else None
-    order: Sequence[int] = range(len(rollout.scores))
-    if rollout.own is not None:
-        rewards = rollout.rewards(0.0, reward)
-        order = sorted(order, key=lambda row: -rewards[row])
-    programs: defaultdict[str, set[str]] = defaultdict(set)
-    for row in order:
-        done, score = rollout.completions[row], rollout.scores[row]
-        known = programs[score.id]
+    replaced = rollout.own if reward.weight_of_own == 1 else None
+    rewards = _rewards(rollout, reward)
+    rows = []
+    for row, (done, score) in enumerate(zip(rollout.completions, rollout.scores, strict=True)):
         is_correct = solves_problem(score, reward) if replaced is None else (replaced[row] or 0.0) > 0
-        if done.finished and is_correct and score.program not in known and len(known) < most:
-            known.add(score.program)
+        if done.finished and is_correct and (score.is_secure or not only_secure):
             rows.append(row)
-    return sorted(rows)
+    programs = [(rollout.scores[row].id, rollout.scores[row].program, rewards[row]) for row in rows]
+    return [rows[index] for index in best_programs(programs, most)]
 
 
-def step_on(
-    learner: Learner, prompts: Sequence[TokenIds], completions: Sequence[TokenCompletion], tokens: int
-) -> dict[str, float]:
-    """One supervised step on completions, or none without any; returns its loss and gradient norm.
+def best_programs(programs: Sequence[tuple[str, str, float]], most: int) -> list[int]:
+    """Indices of the programs to train on, of (problem, program, reward), in their order.
+
+    Of each problem the ``most`` with different programs that have the highest reward, of equal ones the first.
+    """
+    chosen: list[int] = []
+    known: defaultdict[str, set[str]] = defaultdict(set)
+    for index in sorted(range(len(programs)), key=lambda index: -programs[index][2]):
+        problem, program, _ = programs[index]
+        if program not in known[problem] and len(known[problem]) < most:
+            known[problem].add(program)
+            chosen.append(index)
+    return sorted(chosen)
+
+
+def _rewards(rollout: Rollout, reward: RewardSettings) -> list[float]:
+    """What decides between correct programs; R alone does not."""
+    return [0.0] * len(rollout.scores) if rollout.own is None else rollout.rewards(0.0, reward)
+
+
+def _kept(rollout: Rollout, row: int, reward: float) -> Kept:
+    done, score = rollout.completions[row], rollout.scores[row]
+    return Kept(score.id, score.program, reward, tuple(rollout.prompts[done.prompt]), tuple(done.token_ids))
+
+
+def step_on(learner: Learner, pairs: Sequence[tuple[TokenIds, TokenIds]], tokens: int) -> dict[str, float]:
+    """One supervised step on pairs of a prompt and its completion, or none; returns its loss and gradient norm.
 
     Args:
         tokens: per forward and backward pass.
     """
-    if not completions:
+    if not pairs:
         return {}
-    pairs = [(prompts[done.prompt], done.token_ids) for done in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     loss, gradient = supervised_step(learner, batch, tokens)
     return {"loss/sft": loss, "grad_norm": gradient}
@@ -164,6 +218,7 @@ def supervised_step(learner: Learner, batch: TokenBatch, micro_tokens: int) -> t
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
             learner.backward(-log_probs.sum() / total)
             learner.meter.advance(sum(piece.lengths))
+        learner.count(TRAINED, total)
         return learner.step(_MAX_GRADIENT_NORM, {"tokens": batch.tokens, "mask": batch.mask})
 
 
@@ -174,7 +229,7 @@ def _metrics(
     started: float,
     times: dict[str, float],
 ) -> dict[str, Any]:
-    """What both methods report; ``tokens`` are those sampled, ``kept_tokens`` those trained on."""
+    """What both methods report; ``tokens`` are those sampled, ``kept_tokens`` those of the completions kept."""
     seconds = time.monotonic() - started
     tokens = sum(len(done.token_ids) for done in completions)
     return {
