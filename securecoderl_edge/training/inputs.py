@@ -76,7 +76,7 @@ def find_inputs(
         UsageError: an input is missing, or the run to start from has another base model.
         SceError: unusable problems.
     """
-    problems = load_problems(settings.problems)
+    problems = load_problems(settings.problems, needs_tests=settings.runs_programs)
     base = base_folder(settings.model, download=download, tell=tell)
     hashes = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if source := gguf_source(base):

@@ -152,7 +152,7 @@ def _precision(settings: TrainSettings, gpu: Gpu | None, missing: list[str]) -> 
 def _problems(settings: TrainSettings, missing: list[str]) -> list[Problem] | None:
     """The problems; None if they are not here, and are not needed for the plan."""
     if is_built_in(settings.problems) or Path(settings.problems).is_file():
-        return load_problems(settings.problems)
+        return load_problems(settings.problems, needs_tests=settings.runs_programs)
     if settings.prompt.max_tokens is None:
         raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
     missing.append(f"{settings.problems} is missing; make it with: sce data import")

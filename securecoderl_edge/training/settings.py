@@ -20,6 +20,7 @@ from securecoderl_edge.training.phase_settings import (
     DISTILL,
     PHASES,
     RL_PHASES,
+    WITHOUT_REWARD,
     DistillSettings,
     PhaseSettings,
     PpoSettings,
@@ -228,6 +229,11 @@ class TrainSettings:
     def teacher_of(self, *phases: str) -> str | None:
         """The model in place of the frozen reference, if an update of one of the phases asks it."""
         return self.ppo.reference if any(map(self.measures_kl, phases)) else None
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether the run scores programs, so that its problems need tests."""
+        return self.selection.problems > 0 or not set(self.phases) <= set(WITHOUT_REWARD)
 
     def prompt_room(self, context: int) -> int:
         """Tokens that a prompt may have in a model of this context."""

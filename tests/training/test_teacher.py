@@ -43,7 +43,7 @@ from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.plan import make_plan
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.reuse import phase_keys
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import SelectionSettings, TrainSettings
 from securecoderl_edge.training.teacher import check_teacher
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import distill, ppo, rollout
@@ -68,7 +68,7 @@ def teacher(tiny_model: Path, once: Once) -> Path:
         weights, chance = load_file(folder / WEIGHT), torch.Generator().manual_seed(2)
         for name, value in weights.items():
             if "self_attn" in name and "proj" in name:
-                weights[name] = value + 0.3 * value.std() * torch.randn(value.shape, generator=chance)
+                weights[name] = value + 0.2 * value.std() * torch.randn(value.shape, generator=chance)
         save_file(weights, folder / WEIGHT, {"format": "pt"})
 
     return once("teacher", make)
@@ -320,10 +320,11 @@ def test_a_teacher_that_equals_the_policy_gives_no_kl_and_no_gradient(
 
 def test_distill_brings_the_policy_nearer_to_the_teacher(make_learner: Callable[..., Learner]) -> None:
     learner = make_learner(0.0)
-    learner.optimizer = torch.optim.Adam(adapter_parameters(learner.model, POLICY_ADAPTER).values(), lr=0.01)
+    learner.optimizer = torch.optim.Adam(adapter_parameters(learner.model, POLICY_ADAPTER).values(), lr=0.003)
     settings = replace(PPO, batch_size=32, micro_batch_tokens=2000, temperature=1.0, max_grad_norm=1.0)
     steps = range(1, 31)
     distances = [distilled(learner, settings, step=step)[0]["objective/kl"] for step in steps]
+    print(distances)
     assert sum(distances[-5:]) < 0.7 * sum(distances[:5])
 
 
@@ -403,13 +404,13 @@ def test_rows_that_no_text_uses_may_differ_with_a_warning(tiny_model: Path, tmp_
 
 # Whole runs.
 
-SMALL = ("distill.steps=4", "distill.learning_rate=0.01", "ppo.micro_batch_tokens=200", "selection.every=2")
+SMALL = ("distill.steps=4", "distill.learning_rate=0.01", "ppo.epochs=2", "checkpoint_every=2", "selection.metric=none")
 
 
 @pytest.fixture(scope="module")
-def make_settings(epoch_settings: Callable[..., TrainSettings], teacher: Path) -> Callable[..., TrainSettings]:
+def make_settings(settings: Callable[..., TrainSettings], teacher: Path) -> Callable[..., TrainSettings]:
     def make(*overrides: str, of: Path = teacher, phases: tuple[str, ...] = ("sft", "distill")) -> TrainSettings:
-        return epoch_settings(*SMALL, f"ppo.reference={of}", *overrides, phases=phases)
+        return settings(*SMALL, f"ppo.reference={of}", *overrides, phases=phases)
 
     return make
 
@@ -427,7 +428,7 @@ def test_a_run_records_the_teacher_and_evaluates_by_r(whole: Run) -> None:
     record = json.loads((whole.path / "environment.json").read_text())
     assert len(record["teacher_sha256"]) == 64
     evaluations = [json.loads(line) for line in (whole.phase_folder(2, "distill") / "evaluations.jsonl").open()]
-    assert [row["step"] for row in evaluations] == [0, 2, 4] or evaluations == []
+    assert [row["step"] for row in evaluations] == [0, 2, 4]
     assert not equal(whole.policy, whole.phase_folder(1, "sft") / "adapter")
 
 
@@ -499,12 +500,17 @@ def test_distill_needs_no_tests_and_executes_nothing(
     make_settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
     write_problems(tmp_path / "problems.jsonl", PROBLEMS)
-    config = replace(make_settings(phases=("distill",)), problems=str(tmp_path / "problems.jsonl"))
+    config = replace(
+        make_settings("selection.problems=0", phases=("distill",)), problems=str(tmp_path / "problems.jsonl")
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scorer, "score_async", pytest.fail)
         run = train(config, tmp_path / "run")
     assert len(rows(run)) == 4
     assert not (run.path / "samples.jsonl").exists()
+    for refused in (replace(config, phases=("distill", "rft")), replace(config, selection=SelectionSettings())):
+        with pytest.raises(SceError, match="no tests"):
+            train(refused, tmp_path / "other")
 
 
 def test_a_teacher_that_no_phase_asks_is_not_looked_for(
@@ -548,7 +554,10 @@ def test_distill_before_rl_without_a_kl_needs_no_other_settings() -> None:
 
 
 def test_the_plan_has_the_teacher_s_weights_and_its_pass(tiny_model: Path, teacher: Path) -> None:
-    shape, settings = read_architecture(tiny_model), resolve("starter", (f"ppo.reference={teacher}",), {})
+    shape, settings = (
+        read_architecture(tiny_model),
+        resolve("starter", (f"ppo.reference={teacher}",), {"phases": ("distill",)}),
+    )
     formats = Formats.of("cuda", "int8", "float16", "float16")
     larger = replace(shape, layers=40, hidden=4096)
     plans = {
@@ -560,7 +569,7 @@ def test_the_plan_has_the_teacher_s_weights_and_its_pass(tiny_model: Path, teach
     assert "teacher" not in plans["none"].always
     assert plans["equal"].always["teacher"] == plans["equal"].always["base weights"]
     # Its forward pass needs less than the policy's two, unless it is much larger.
-    assert plans["equal"].update == plans["none"].update == plans["sft"].update or plans["sft"].update
+    assert plans["equal"].update == plans["none"].update
     assert sum(plans["large"].update.values()) > 2 * sum(plans["equal"].update.values())
     assert any("teacher" in part for part in plans["large"].update)
     assert not any("teacher" in part for part in plans["sft"].update)
@@ -568,7 +577,7 @@ def test_the_plan_has_the_teacher_s_weights_and_its_pass(tiny_model: Path, teach
 
 
 def test_a_larger_teacher_takes_longer(tiny_model: Path) -> None:
-    shape, settings = read_architecture(tiny_model), resolve("starter", ("ppo.reference=x",), {})
+    shape, settings = read_architecture(tiny_model), resolve("starter", ("ppo.reference=x",), {"phases": ("distill",)})
     larger, formats = replace(shape, layers=400), Formats.of("cuda", "int8", "float16", "float16")
     own, taught = (
         seconds_per_update(shape, settings, formats, GPUS["t4-16"], "distill", 50, each) for each in (None, larger)
