@@ -337,7 +337,7 @@ def _asking(
     rows = min(predicted, logits_at_a_time(formats.device, teacher.vocabulary))
     output = teacher.vocabulary * hidden * 4 if formats.other != 4 else 0
     logits = rows * teacher.vocabulary * 4 + 2 * 4 * predicted * hidden + output
-    parts = {"teacher's keys and values": teacher.layers * key_values, "teacher's layer or logits": max(layer, logits)}
+    parts = {"teacher's KV cache": teacher.layers * key_values, "teacher's layer or logits": max(layer, logits)}
     return parts | _free_blocks(formats, parts["teacher's layer or logits"])
 
 

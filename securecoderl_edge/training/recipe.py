@@ -166,7 +166,7 @@ def check_ppo(settings: TrainSettings) -> None:
     """Check the settings of the RL phases together; `UsageError` if they contradict each other."""
     ppo = settings.ppo
     of_groups = ppo.advantage in OF_GROUPS
-    if of_groups and ppo.samples_per_prompt < 2:
+    if of_groups and ppo.samples_per_prompt < 2 and set(settings.phases) & set(RL_PHASES):
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae"
         )
