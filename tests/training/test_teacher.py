@@ -208,6 +208,34 @@ def test_the_kl_to_a_frozen_reference_counts_what_a_token_does_to_later_ones() -
     assert not torch.allclose(*parts, rtol=0.01)
 
 
+def noise(table: Table, *, of_token: bool) -> float:
+    """The variance of the gradient from one completion, by the part of each token in the KL, or by all of it.
+
+    From the KL of a whole completion its mean is subtracted: the best that a group could estimate.
+    """
+    ours, chances = table.log_probs.detach(), table.chances().detach()
+    ratios = torch.stack([table.of(ours - table.teacher, each) for each in table.every])
+    whole = ratios.sum(1) - (chances * ratios.sum(1)).sum()
+    made = []
+    for row, tokens in enumerate(table.every):
+        gradient = torch.zeros_like(ours)
+        for place, token in enumerate(tokens):
+            state = table.number[tokens[:place]]
+            slope = -ours[state].exp()
+            slope[token] += 1
+            gradient[state] += slope * (ratios[row, place] if of_token else whole[row])
+        made.append(gradient)
+    every = torch.stack(made).flatten(1)
+    mean = (chances[:, None] * every).sum(0)
+    return float((chances[:, None] * (every - mean) ** 2).sum())
+
+
+def test_the_estimate_is_less_noisy_than_that_of_whole_completions_and_more_so_the_longer_they_are() -> None:
+    ratios = [noise(table, of_token=False) / noise(table, of_token=True) for table in map(Table, (2, 4, 6))]
+    assert ratios[0] > 2
+    assert ratios == sorted(ratios)
+
+
 # One update of a tiny policy.
 
 PPO = PpoSettings(
@@ -637,7 +665,9 @@ def test_a_run_that_is_killed_in_an_update_of_distill_resumes_bit_for_bit(
         command = [sys.executable, "-W", "ignore", str(TESTS / "train_script.py"), str(tiny_model)]
         command += [make_settings().problems, str(tmp_path / name / "run"), "--phases=sft,distill"]
         command += [f"ppo.reference={teacher}", "distill.steps=4"]
-        return subprocess.run(command, env={**os.environ, "FAULT": fault}, capture_output=True, check=False).returncode
+        done = subprocess.run(command, env={**os.environ, "FAULT": fault}, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        return done.returncode
 
     assert run("whole") == 0
     assert run("killed", "0 distill 4 SIGKILL") == -signal.SIGKILL
