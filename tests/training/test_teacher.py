@@ -21,6 +21,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
+from other_models import build_other
 from places import TESTS
 from quick import few
 from safetensors.torch import load_file, save_file
@@ -262,9 +263,10 @@ class Slow(SlowUpdate):
 
     def of_teacher(self, row: int) -> Tensor:
         done = self.made.completions[row]
-        before = [*self.made.prompts[done.prompt]]
-        logits = self.learner.teacher(torch.tensor([[*before, *done.token_ids]])).logits[0] / self.ppo.temperature
-        return logits.log_softmax(-1)[len(before) - 1 : -1].gather(-1, torch.tensor(done.token_ids)[:, None])[:, 0]
+        before, last = len(self.made.prompts[done.prompt]), self.learner.teacher.config.vocab_size - 1
+        tokens = torch.tensor([*self.made.prompts[done.prompt], *done.token_ids]).clamp(max=last)
+        logits = self.learner.teacher(tokens[None]).logits[0] / self.ppo.temperature
+        return logits.log_softmax(-1)[before - 1 : -1].gather(-1, tokens[before:, None])[:, 0]
 
     def update(self, rewards: Tensor, coefficient: float, count: float | None = None) -> float:
         """Returns the KL of a completion; the loss is divided by ``count``, by default the number of tokens."""
@@ -366,17 +368,25 @@ def test_distill_brings_the_policy_nearer_to_the_teacher(
     assert sum(distances[-5:]) < 0.85 * sum(distances[:5])
 
 
-def test_a_token_that_the_teacher_has_no_row_for_is_taken_for_its_last_one(
-    make_learner: Callable[..., Learner],
-) -> None:
+def test_a_token_that_the_teacher_has_no_row_for_is_taken_for_its_last_one() -> None:
     batch = make_batch([([1, 9], [3, 8]), ([2], [4])], 0, "cpu")
     assert batch.within(10) is batch
     cut = batch.within(8)
     assert (cut.sequences, cut.tokens.tolist()) == ((((1, 7), (3, 7)), ((2,), (4,))), [[3, 7], [4, 0]])
     assert cut.lengths == batch.lengths
-    learner = make_learner()
-    learner.teacher.resize_token_embeddings(300, mean_resizing=False)
-    assert all(value == value for value in distilled(learner)[0].values())
+
+
+def test_a_teacher_that_transformers_computes_teaches_too(
+    tiny_model: Path, make_learner: Callable[..., Learner], once: Once
+) -> None:
+    folder = once("other-GPT-2", lambda made: build_other(made, "GPT-2"))
+    check_teacher("gpt", folder, tiny_model, read_tokenizer(tiny_model))
+    fast, slow = make_learner(of=folder), make_learner(of=folder)
+    row, made = distilled(fast)
+    rows = slow.teacher.config.vocab_size
+    assert any(token >= rows for done in made.completions for token in done.token_ids), "it has fewer rows"
+    assert row["objective/kl"] == pytest.approx(Slow(slow, made, PPO).update(torch.zeros(8), 1.0), rel=1e-4)
+    torch.testing.assert_close(policy_of(fast), policy_of(slow), rtol=1e-3, atol=1e-6)
 
 
 # Tokens.
