@@ -23,7 +23,7 @@ from securecoderl_edge.runs import DONE_FILE, Run, default_folder, is_found_by_d
 from securecoderl_edge.system.processes import is_first_process, on_ending_signals
 from securecoderl_edge.training.curves import TRACKERS
 from securecoderl_edge.training.folder import check_folder
-from securecoderl_edge.training.phase_settings import PpoSettings
+from securecoderl_edge.training.phase_settings import DISTILL, PpoSettings
 from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS, check_ppo, choose_recipe, phase_steps, resolve
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings, cap_steps
 
@@ -219,6 +219,8 @@ def _describe(row: dict[str, Any]) -> str:
         tests = f"  all tests {row['all_tests_rate']:.0%}" if "all_tests_rate" in row else ""
         return f"{position}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
     kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
+    if row["phase"] == DISTILL:
+        return f"{position}  KL {kl}  truncated {row['truncated_rate']:.0%}"
     rates = f"syntax {row['syntax_rate']:.0%}  all tests {row['all_tests_rate']:.0%}"
     return f"{position}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
 

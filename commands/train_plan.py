@@ -24,6 +24,8 @@ def print_plan(plan: Plan, choice: RecipeChoice) -> None:
         "device": f"{device}, base weights in {plan.base_precision}, computation in {plan.products_in}",
         "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
     }
+    if plan.teacher:
+        facts["teacher"] = plan.teacher
     if plan.conversion:
         facts["conversion"] = plan.conversion
     if counts := plan.counts:

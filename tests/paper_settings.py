@@ -96,7 +96,7 @@ ROWS = {
 }
 # They decide where and how fast a run computes, or belong to a part that it does not have.
 WITHOUT_EFFECT = {
-    "checkpoint_every", "device", "gradient_checkpointing", "memory_gib",
+    "checkpoint_every", "device", "distill.steps", "gradient_checkpointing", "memory_gib",
     "ppo.micro_batch_tokens", "ppo.rollout_sequences",
     "readiness_problems", "reward.analyzers", "reward.function_weight", "reward.sandbox",
     "rft.steps", "rft.filter", "rft.updates_per_round", "rft.epochs",

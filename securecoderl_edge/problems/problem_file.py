@@ -32,11 +32,12 @@ class ProblemError(ValueError):
     """A record breaks the problem format; the message names the rule."""
 
 
-def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
+def problem_from_record(record: Any, max_tests: int = MAX_TESTS, needs_tests: bool = True) -> Problem:
     """Build a `Problem` from one decoded JSON object; keeps the first ``max_tests`` tests.
 
     Raises:
-        ProblemError: a field is missing or has the wrong type, an expected output is empty, or no test is left.
+        ProblemError: a field is missing or has the wrong type, an expected output is empty, or there is no test, and
+            it ``needs_tests``.
     """
     if not isinstance(record, dict):
         raise ProblemError(f"expected a JSON object, found {type(record).__name__}")
@@ -82,7 +83,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         compare=_rule(record),
         checker=text(record, "checker"),
     )
-    if problem.test_count == 0:
+    if problem.test_count == 0 and needs_tests:
         missing, other, other_kind = "tests", "assertions", "call"
         if kind == "call":
             missing, other, other_kind = other, missing, "stdin"
@@ -175,7 +176,7 @@ def digest_of_problems(problems: Iterable[Problem]) -> str:
     return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
 
 
-def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:
+def read_problems(path: Path, max_tests: int = MAX_TESTS, needs_tests: bool = True) -> Iterator[tuple[int, Problem]]:
     """Yield ``(line number, problem)`` for each non-blank line of a file, up to the first one with a fault.
 
     Raises:
@@ -185,7 +186,7 @@ def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int,
     faults: list[str] = []
     for number, record in read_jsonl(path):
         try:
-            problem = problem_from_record(record, max_tests)
+            problem = problem_from_record(record, max_tests, needs_tests)
             if problem.id in seen:
                 raise ProblemError(f"duplicate id {problem.id!r}, already used in line {seen[problem.id]}")
         except ProblemError as error:

@@ -56,9 +56,16 @@ def check_exists(source: str) -> None:
 
 
 def load_problems(
-    source: str, max_tests: int = MAX_TESTS, tell: Callable[[str], None] = lambda message: None
+    source: str,
+    max_tests: int = MAX_TESTS,
+    tell: Callable[[str], None] = lambda message: None,
+    *,
+    needs_tests: bool = True,
 ) -> list[Problem]:
     """Load a built-in set (``starter:train``, ``mbpp:train``, ...) or a JSONL file; ``tell`` as in `open_problems`.
+
+    Args:
+        needs_tests: whether a problem without tests is a fault.
 
     Raises:
         UsageError: unknown built-in set.
@@ -75,7 +82,7 @@ def load_problems(
     check_exists(source)
     path = Path(source)
     try:
-        problems = [problem for _, problem in read_problems(path, max_tests)]
+        problems = [problem for _, problem in read_problems(path, max_tests, needs_tests)]
     except UsageError:
         raise
     except SceError as error:

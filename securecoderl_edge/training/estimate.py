@@ -13,7 +13,7 @@ from dataclasses import replace
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import Formats
-from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM, RL_PHASES, PpoSettings
+from securecoderl_edge.training.phase_settings import BY_PPO, MOST_PER_PROBLEM, PpoSettings
 from securecoderl_edge.training.readiness import completions_per_problem
 from securecoderl_edge.training.settings import TrainSettings
 
@@ -24,33 +24,42 @@ _SECONDS_PER_STEP, _SECONDS_PER_PASS = 2e-4, 5e-3
 
 
 def seconds_per_update(
-    shape: Architecture, settings: TrainSettings, formats: Formats, gpu: Gpu, phase: str, longest_prompt: int
+    shape: Architecture,
+    settings: TrainSettings,
+    formats: Formats,
+    gpu: Gpu,
+    phase: str,
+    longest_prompt: int,
+    teacher: Architecture | None = None,
 ) -> float:
     """Of one update of a phase.
 
     Args:
         longest_prompt: tokens.
+        teacher: the model in place of the reference.
     """
     # A pass backwards costs as much as one forwards, since frozen weights get no gradient.
     epoch = 3 if settings.gradient_checkpointing else 2
 
-    def trained_pass(prompts: int, completions: int, new_tokens: int) -> float:
+    def one_pass(prompts: int, completions: int, new_tokens: int, shape: Architecture = shape) -> float:
         pieces = -(-(prompts * longest_prompt + completions * new_tokens) // settings.ppo.micro_batch_tokens)
         one = _pass(shape, formats, gpu, prompts, longest_prompt, completions, new_tokens)
         return max(one, pieces * shape.layers * _SECONDS_PER_PASS)
 
     if phase == "sft":
-        return epoch * trained_pass(settings.sft.batch_size, settings.sft.batch_size, settings.sft.max_tokens)
+        return epoch * one_pass(settings.sft.batch_size, settings.sft.batch_size, settings.sft.max_tokens)
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
     trained = prompts * min(MOST_PER_PROBLEM, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
-    passes = float(epoch * (settings.rft.epochs if phase == "rft" else 1))
-    if phase in RL_PHASES:
+    passes, asking = float(epoch * (settings.rft.epochs if phase == "rft" else 1)), 0.0
+    if phase in BY_PPO:
         # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
         # piece of the latter, which may be all of it or little.
-        passes = settings.measures_kl(phase) + 1 + epoch * ppo.epochs
+        passes = 1 + epoch * ppo.epochs
+        if settings.measures_kl(phase):
+            asking = one_pass(prompts, ppo.batch_size, ppo.max_tokens, teacher or shape)
     sampling = seconds_of_sampling(shape, formats, gpu, ppo, ppo.batch_size, longest_prompt, ppo.samples_per_prompt)
-    return trained_pass(prompts, trained, ppo.max_tokens) * passes + sampling
+    return one_pass(prompts, trained, ppo.max_tokens) * passes + asking + sampling
 
 
 def seconds_of_evaluation(

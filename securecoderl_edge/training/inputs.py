@@ -21,6 +21,7 @@ from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.training.settings import TrainSettings
 
 FUNCTION_HASH = "reward_function_sha256"
+TEACHER_HASH = "teacher_sha256"
 
 if TYPE_CHECKING:
     from securecoderl_edge.models.device import Compute
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Base model, problems, and the initial adapters of policy and reference.
+    """Base model, problems, the initial adapters of policy and reference, and the teacher.
 
     Attributes:
         hashes: of all of these, by name.
@@ -42,10 +43,11 @@ class Inputs:
     hold_out_seed: int
     policy: Path | None = None
     reference: Path | None = None
+    teacher: Path | None = None
 
     def paths(self) -> list[Path]:
         """The folders that a run reads."""
-        return [path for path in (self.base, self.policy, self.reference) if path is not None]
+        return [path for path in (self.base, self.policy, self.reference, self.teacher) if path is not None]
 
     def identity(self, compute: Compute) -> dict[str, str]:
         """The hashes, and how a model is computed and read, as far as results depend on it."""
@@ -74,16 +76,20 @@ def find_inputs(
         UsageError: an input is missing, or the run to start from has another base model.
         SceError: unusable problems.
     """
-    problems = load_problems(settings.problems)
+    problems = load_problems(settings.problems, needs_tests=settings.runs_programs)
     base = base_folder(settings.model, download=download, tell=tell)
     hashes = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if source := gguf_source(base):
         hashes["base_gguf_sha256"] = str(source["sha256"])
     if settings.reward.function is not None:
         hashes[FUNCTION_HASH] = own_function(settings.reward.function).sha256()
+    teacher = None
+    if (name := settings.teacher_of(*settings.phases)) is not None:
+        teacher = base_folder(name, download=download, tell=tell)
+        hashes[TEACHER_HASH] = sha256_of_folder(teacher)
     start = find_start(settings)
     if start is None:
-        return Inputs(base, problems, hashes, settings.seed)
+        return Inputs(base, problems, hashes, settings.seed, teacher=teacher)
     run, adapter = start
     record = read_json(run.path / ENVIRONMENT)
     if record.get("base_sha256") != hashes["base_sha256"]:
@@ -97,7 +103,7 @@ def find_inputs(
     if not str(seed).isdecimal():
         raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is not a number)")
     hashes["hold_out_seed"] = str(seed)
-    return Inputs(base, problems, hashes, int(seed), adapter, reference)
+    return Inputs(base, problems, hashes, int(seed), adapter, reference, teacher)
 
 
 def find_start(settings: TrainSettings) -> tuple[Run, Path] | None:

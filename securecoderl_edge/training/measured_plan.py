@@ -56,7 +56,7 @@ def _measured(settings: TrainSettings, run: Run, say: Callable[[str], None]) -> 
     keys = phase_keys(settings, inputs.identity(compute))
     readiness = None
     with open_resources(run, settings, inputs, compute, Team()) as resources:
-        phases, longest, usable = [], 0, 0
+        phases, longest, usable, teacher = [], 0, 0, resources.teacher_shape
         for number, name in enumerate(settings.phases):
             learner, problems = prepare_phase(resources, name)
             usable = len(problems)
@@ -70,11 +70,11 @@ def _measured(settings: TrainSettings, run: Run, say: Callable[[str], None]) -> 
             longest = max(longest, prompt)
             each = _time_one(resources, name, learner, problems)
             phases.append(
-                plan_phase(settings, precision, shape, name, prompt, each, evaluates=bool(resources.held_out))
+                plan_phase(settings, precision, shape, name, prompt, each, bool(resources.held_out), teacher=teacher)
             )
         total = len(resources.fitted.problems) + resources.fitted.left_out
         counts = ProblemCounts(total, usable, resources.fitted.cut, len(resources.held_out))
-    plan = assemble(settings, precision, shape, counts, longest, tuple(phases))
+    plan = assemble(settings, precision, shape, counts, longest, tuple(phases), teacher=teacher)
     return plan if readiness is None else replace(plan, readiness=readiness, readiness_seconds=readiness.seconds)
 
 

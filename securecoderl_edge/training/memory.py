@@ -17,7 +17,7 @@ from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, PREFILL_TOKENS, Formats, logits_at_a_time
 from securecoderl_edge.system.heap import GROWTH_BYTES
 from securecoderl_edge.system.machine import memory_limit_bytes
-from securecoderl_edge.training.phase_settings import RL_PHASES, PpoSettings
+from securecoderl_edge.training.phase_settings import BY_PPO, RL_PHASES, PpoSettings
 from securecoderl_edge.training.settings import TrainSettings
 
 # The context of CUDA and the workspaces of its libraries; an assumption, not measured on a GPU.
@@ -62,17 +62,19 @@ def plan_memory(
     longest_prompt: int,
     phase: str,
     framework: int | None = None,
+    teacher: Architecture | OtherArchitecture | None = None,
 ) -> MemoryPlan:
     """The memory of one phase.
 
     Args:
         longest_prompt: tokens.
+        teacher: the model in place of the reference, which stays in memory in all phases.
         framework: bytes of the process before the model is loaded; by default the constants above.
     """
     if framework is None:
         framework = _CPU_FRAMEWORK_BYTES if formats.device == "cpu" else _CUDA_CONTEXT_BYTES
     if isinstance(shape, OtherArchitecture):
-        return _plan_weights(shape, settings, formats, framework)
+        return _plan_weights(shape, settings, formats, framework, teacher)
     ppo = settings.ppo
     is_sft = phase == "sft"
     gae = phase in RL_PHASES and ppo.advantage == "gae"
@@ -81,6 +83,7 @@ def plan_memory(
     head = (shape.hidden + 2) * _VALUE_HEAD_WIDTH + 1 if gae else 0
     always = {
         "base weights": _weights(shape, formats),
+        "teacher": 0 if teacher is None else _weights(teacher, formats),
         "adapters": 2 * 4 * trained,  # policy and reference
         "gradients": 4 * (trained + head),
         "optimizer": _optimizer(shape, settings, adapted) + 8 * head,
@@ -102,13 +105,13 @@ def plan_memory(
         batch = settings.sft.max_tokens, settings.sft.batch_size, 1
     else:
         # RFT and SSD take one step on everything that they keep.
-        prompts = ppo.batch_size // ppo.samples_per_prompt // (ppo.minibatches if phase in RL_PHASES else 1)
+        prompts = ppo.batch_size // ppo.samples_per_prompt // (ppo.minibatches if phase in BY_PPO else 1)
         batch = ppo.max_tokens, prompts, ppo.samples_per_prompt
-    return MemoryPlan(
-        {name: size for name, size in always.items() if size},
-        sampling,
-        _update(shape, settings, formats, longest_prompt, *batch, adapted),
-    )
+    update = _update(shape, settings, formats, longest_prompt, *batch, adapted)
+    if isinstance(teacher, Architecture) and settings.teacher_of(phase) is not None:
+        asking = _asking(teacher, settings, formats, longest_prompt, *batch)
+        update = max(update, asking, key=lambda parts: sum(parts.values()))
+    return MemoryPlan({name: size for name, size in always.items() if size}, sampling, update)
 
 
 def fitting_plan(
@@ -118,13 +121,14 @@ def fitting_plan(
     longest_prompt: int,
     phase: str,
     limit: int,
+    teacher: Architecture | OtherArchitecture | None = None,
 ) -> MemoryPlan:
     """As `plan_memory`, and checked against ``limit`` bytes.
 
     Raises:
         UsageError: it exceeds the limit; the message names settings that help.
     """
-    plan = plan_memory(shape, settings, formats, longest_prompt, phase)
+    plan = plan_memory(shape, settings, formats, longest_prompt, phase, teacher=teacher)
     if plan.peak <= limit:
         return plan
     changed, smaller, helping = settings, plan, {}
@@ -135,29 +139,37 @@ def fitting_plan(
         name, flag, changed = change
         if changed.base_precision == "int8":
             formats = replace(formats, base=1, other=formats.rollout, products=formats.rollout)
-        before, smaller = smaller.peak, plan_memory(shape, changed, formats, longest_prompt, phase)
+        before, smaller = smaller.peak, plan_memory(shape, changed, formats, longest_prompt, phase, teacher=teacher)
         if smaller.peak < before:
             helping[name] = flag
     advice = f"Use {' '.join(helping.values())}"
     if smaller.peak > limit:
         advice = f"{f'It does not fit even with {advice[4:]}: lower' if helping else 'Lower'} prompt.max_tokens"
-        advice += " or take a smaller model"
+        advice += " or take a smaller model" if teacher is None else " or take a smaller model or teacher"
     raise UsageError(
         f"{phase} needs about {plan.peak / GIB:.1f} GiB, most of it in {plan.peaks_in}; "
         f"{limit / GIB:.1f} GiB are available. {advice}"
     )
 
 
-def _plan_weights(shape: OtherArchitecture, settings: TrainSettings, formats: Formats, framework: int) -> MemoryPlan:
+def _plan_weights(
+    shape: OtherArchitecture,
+    settings: TrainSettings,
+    formats: Formats,
+    framework: int,
+    teacher: Architecture | OtherArchitecture | None,
+) -> MemoryPlan:
     """A lower bound for a model that transformers computes: what is in memory before the first update."""
     trained = settings.lora.rank * sum(shape.lora_sizes().get(name, 0) for name in settings.lora.targets)
     always = {
-        "base weights": shape.parameters() * formats.base,
+        "base weights": _weights(shape, formats),
         "adapters": 2 * 4 * trained,
         "gradients": 4 * trained,
         "optimizer": (8 if settings.optimizer == "adamw" else 2) * trained,
         "framework": framework,
     }
+    if teacher is not None:
+        always["teacher"] = _weights(teacher, formats)
     return MemoryPlan(always, {}, {}, is_whole=False)
 
 
@@ -181,7 +193,9 @@ def _next_setting(settings: TrainSettings, plan: MemoryPlan, formats: Formats) -
     return None
 
 
-def _weights(shape: Architecture, formats: Formats) -> int:
+def _weights(shape: Architecture | OtherArchitecture, formats: Formats) -> int:
+    if isinstance(shape, OtherArchitecture):
+        return shape.parameters() * formats.base
     linears = shape.layers * sum(rows * columns for rows, columns in shape.linears().values())
     scales = shape.layers * sum(rows for rows, _ in shape.linears().values()) if formats.base == 1 else 0
     return linears * formats.base + 4 * scales + (shape.parameters() - linears) * formats.other
@@ -241,15 +255,9 @@ def _update(
     samples: int,
     adapted: list[tuple[int, int]],
 ) -> dict[str, int]:
-    """The largest piece: whole prompts with their completions, up to the bound, or a single sequence over it."""
-    ppo, hidden, products = settings.ppo, shape.hidden, formats.products
-    most = max(ppo.micro_batch_tokens, longest_prompt + completion)
-    group = longest_prompt + samples * completion
-    whole = min(prompts, most // group)
-    if whole:
-        prompt_tokens, completions = whole * longest_prompt, whole * samples
-    else:
-        prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
+    """The forward and backward pass of the largest piece."""
+    hidden, products = shape.hidden, formats.products
+    prompt_tokens, completions = _largest_piece(settings, longest_prompt, completion, prompts, samples)
     key_values = shape.key_value_size if formats.device == "cpu" else shape.query_size  # see `fused.torchs_attention`
     names = settings.lora.targets
     *inner, _ = (name.split(".")[1] for name in shape.kind.mlp)
@@ -291,6 +299,46 @@ def _update(
     logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
     parts = {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}
     return parts | _free_blocks(formats, parts["one layer or logits"])
+
+
+def _largest_piece(
+    settings: TrainSettings, longest_prompt: int, completion: int, prompts: int, samples: int
+) -> tuple[int, int]:
+    """Tokens of its prompts, and its completions.
+
+    It has whole prompts with their completions, up to the bound, or a single sequence over it.
+    """
+    most = max(settings.ppo.micro_batch_tokens, longest_prompt + completion)
+    if whole := min(prompts, most // (longest_prompt + samples * completion)):
+        return whole * longest_prompt, whole * samples
+    return longest_prompt, max(1, (most - longest_prompt) // completion)
+
+
+def _asking(
+    teacher: Architecture,
+    settings: TrainSettings,
+    formats: Formats,
+    longest_prompt: int,
+    completion: int,
+    prompts: int,
+    samples: int,
+) -> dict[str, int]:
+    """The teacher's forward pass over the largest piece, which keeps nothing but the keys and values."""
+    hidden, products = teacher.hidden, formats.products
+    prompt_tokens, completions = _largest_piece(settings, longest_prompt, completion, prompts, samples)
+    predicted = completions * completion
+    tokens = max(prompt_tokens, predicted)
+    key_values = 2 * teacher.key_value_size * products * (prompt_tokens + predicted)
+    # Residuals before and after, normed; queries and the mix; the halves of the MLP and their product; keys of prompts
+    # that completions see; one dequantized weight.
+    layer = tokens * (3 * 4 * hidden + products * (2 * teacher.query_size + 3 * teacher.intermediate))
+    layer += 2 * completions * (longest_prompt + completion) * teacher.key_value_size * products
+    layer += (products if products != formats.base else 0) * hidden * teacher.intermediate
+    rows = min(predicted, logits_at_a_time(formats.device, teacher.vocabulary))
+    output = teacher.vocabulary * hidden * 4 if formats.other != 4 else 0
+    logits = rows * teacher.vocabulary * 4 + 2 * 4 * predicted * hidden + output
+    parts = {"teacher's KV cache": teacher.layers * key_values, "teacher's layer or logits": max(layer, logits)}
+    return parts | _free_blocks(formats, parts["teacher's layer or logits"])
 
 
 def _free_blocks(formats: Formats, passing: int) -> dict[str, int]:

@@ -30,6 +30,7 @@ from securecoderl_edge.training.checkpoint import (
 from securecoderl_edge.training.recipe import rate_share, with_sft_epochs
 from securecoderl_edge.training.resources import Resources, prepare_phase
 from securecoderl_edge.training.selection import HeldOutResult, best_of, choose, evaluate_policy, result_from_record
+from securecoderl_edge.training.update.distill import distill_update
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.rollout import Rollout
@@ -46,6 +47,7 @@ UPDATES: dict[str, Callable[[Learner, Update], tuple[dict[str, Any], Rollout | N
     "partial": ppo_update,
     "rft": rft_update,
     "ssd": ssd_update,
+    "distill": distill_update,
 }
 
 

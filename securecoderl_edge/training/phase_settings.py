@@ -9,9 +9,12 @@ from securecoderl_edge.config import setting
 
 RL_PHASES = ("binary", "scheduled", "partial")
 SELF_TRAINING = ("rft", "ssd")
+DISTILL = "distill"
+# Their updates are those of PPO.
+BY_PPO = (*RL_PHASES, DISTILL)
 # These have no reward; their policies are evaluated by R itself.
-WITHOUT_REWARD = ("sft", "ssd")
-PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
+WITHOUT_REWARD = ("sft", "ssd", DISTILL)
+PHASES = ("sft", *RL_PHASES, *SELF_TRAINING, DISTILL)
 # Advantages that compare the completions of one prompt; two of them have their own loss, see `update.ppo`.
 GRPO = ("grpo", "dr-grpo")
 OF_GROUPS = ("rloo", *GRPO)
@@ -63,6 +66,11 @@ class PhaseSettings:
     learning_rate: float | None = setting(None, "Learning rate of the adapter; default: ppo.learning_rate.", minimum=0)
     max_tokens_sampled: int | None = _most_sampled()
     max_tokens_trained: int | None = _most_trained()
+
+
+@dataclass(frozen=True)
+class DistillSettings(PhaseSettings):
+    """On-policy distillation: steps towards the teacher `ppo.reference` on the policy's own completions, reward 0."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +170,12 @@ class PpoSettings:
         "KL penalty coefficient, applied to the reward; of `grpo` and `dr-grpo` to the loss. The reference is the SFT "
         "policy, or the teacher of the last `ssd`. 0: KL is not computed.",
         minimum=0,
+    )
+    reference: str | None = setting(
+        None,
+        "A teacher in place of that reference, named as `model` is: a model, usually larger, with the same tokens. "
+        "The phase `distill` needs it.",
+        metavar="MODEL",
     )
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion in tokens.", minimum=1)

@@ -77,7 +77,8 @@ class Plan:
         counts: None if the problems are missing.
         limit_bytes: the available memory, or the memory to plan for.
         missing: sentences about missing inputs.
-        conversion: see `BaseModel`.
+        conversion: see `BaseModel`; also of the teacher.
+        teacher: the model in place of the reference, and its parameters; empty without one.
         gpu: the GPU whose data sheet gave the times; None if they were measured, or missing.
         readiness: the report on the model that RL would start from, as far as it exists; None if nothing was sampled.
         readiness_seconds: time of the report; 0 without one, None if unknown.
@@ -99,6 +100,7 @@ class Plan:
     gpu: Gpu | None = None
     readiness: Readiness | None = None
     readiness_seconds: float | None = 0.0
+    teacher: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -120,11 +122,12 @@ def make_plan(settings: TrainSettings, gpu: Gpu | None = None) -> Plan:
     try:
         find_start(settings)
         base = describe_base(settings.model)
-        if base.missing:
-            missing.append(base.missing)
+        asked = settings.teacher_of(*settings.phases)
+        teacher = None if asked is None else describe_base(asked)
+        missing += [each.missing for each in (base, teacher) if each is not None and each.missing]
         precision, gpu = _precision(settings, gpu, missing)
         problems = _problems(settings, missing)
-        return _from_sizes(settings, precision, base, problems, missing, gpu)
+        return _from_sizes(settings, precision, base, problems, missing, gpu, teacher)
     except SceError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
 
@@ -149,7 +152,7 @@ def _precision(settings: TrainSettings, gpu: Gpu | None, missing: list[str]) -> 
 def _problems(settings: TrainSettings, missing: list[str]) -> list[Problem] | None:
     """The problems; None if they are not here, and are not needed for the plan."""
     if is_built_in(settings.problems) or Path(settings.problems).is_file():
-        return load_problems(settings.problems)
+        return load_problems(settings.problems, needs_tests=settings.runs_programs)
     if settings.prompt.max_tokens is None:
         raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
     missing.append(f"{settings.problems} is missing; make it with: sce data import")
@@ -163,8 +166,9 @@ def _from_sizes(
     problems: list[Problem] | None,
     missing: list[str],
     gpu: Gpu | None,
+    teacher: BaseModel | None,
 ) -> Plan:
-    shape = base.architecture
+    shape, taught = base.architecture, None if teacher is None else teacher.architecture
     check_targets(settings.lora, shape.lora_sizes())
     room = settings.prompt_room(shape.context)
     if settings.prompt.max_tokens is None and room > _ASSUMED_PROMPT:
@@ -183,12 +187,13 @@ def _from_sizes(
     phases = []
     for name in settings.phases:
         seconds = None
-        if gpu is not None and isinstance(shape, Architecture):
-            update = seconds_per_update(shape, settings, formats, gpu, name, room)
+        if gpu is not None and isinstance(shape, Architecture) and not isinstance(taught, OtherArchitecture):
+            update = seconds_per_update(shape, settings, formats, gpu, name, room, taught)
             seconds = update, seconds_of_evaluation(shape, settings, formats, gpu, room)
-        phases.append(plan_phase(settings, precision, shape, name, room, seconds, gpu=gpu))
-    plan = assemble(settings, precision, shape, counts, room, tuple(phases), tuple(missing), gpu)
-    plan = replace(plan, conversion=base.conversion)
+        phases.append(plan_phase(settings, precision, shape, name, room, seconds, gpu=gpu, teacher=taught))
+    plan = assemble(settings, precision, shape, counts, room, tuple(phases), tuple(missing), gpu, taught)
+    conversions = [each.conversion for each in (base, teacher) if each is not None and each.conversion]
+    plan = replace(plan, conversion="; ".join(conversions))
     if first_rl_phase(settings) is None or not settings.readiness_problems:
         return plan
     if gpu is None or not isinstance(shape, Architecture):
@@ -213,6 +218,7 @@ def plan_phase(
     seconds: tuple[float, float] | None = None,
     evaluates: bool = True,
     gpu: Gpu | None = None,
+    teacher: Architecture | OtherArchitecture | None = None,
 ) -> PhasePlan:
     """The plan of one phase.
 
@@ -237,6 +243,7 @@ def plan_phase(
             longest_prompt,
             name,
             memory_limit(settings, precision.device, gpu=gpu),
+            teacher,
         ),
         seconds_per_update=seconds[0] if seconds else None,
         seconds=steps * seconds[0] + evaluations * seconds[1] if seconds else None,
@@ -259,6 +266,7 @@ def assemble(
     phases: tuple[PhasePlan, ...],
     missing: tuple[str, ...] = (),
     gpu: Gpu | None = None,
+    teacher: Architecture | OtherArchitecture | None = None,
 ) -> Plan:
     """The plan of a run from those of its phases."""
     sizes = shape.lora_sizes()
@@ -278,4 +286,5 @@ def assemble(
         phases=phases,
         missing=missing,
         gpu=gpu,
+        teacher=f"{settings.ppo.reference}, {teacher.parameters() / 1e6:.1f} M parameters" if teacher else "",
     )

@@ -14,7 +14,7 @@ from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.files import BUILT_IN, NANO, SMOLLM2
 from securecoderl_edge.training.base import describe_base, learning_rate
-from securecoderl_edge.training.phase_settings import OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING
+from securecoderl_edge.training.phase_settings import DISTILL, OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING
 from securecoderl_edge.training.settings import TrainSettings
 
 # Settings of a table that have flags of their own.
@@ -168,7 +168,7 @@ def check_ppo(settings: TrainSettings) -> None:
     """Check the settings of the RL phases together; `UsageError` if they contradict each other."""
     ppo = settings.ppo
     of_groups = ppo.advantage in OF_GROUPS
-    if of_groups and ppo.samples_per_prompt < 2:
+    if of_groups and ppo.samples_per_prompt < 2 and set(settings.phases) & set(RL_PHASES):
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae"
         )
@@ -178,6 +178,7 @@ def check_ppo(settings: TrainSettings) -> None:
         )
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
+    _check_teacher(settings)
     for name in settings.phases:
         if name in RL_PHASES and ppo.value_warmup_steps >= settings.phase(name).steps:
             raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
@@ -187,6 +188,20 @@ def check_ppo(settings: TrainSettings) -> None:
         )
     if (prompts := ppo.batch_size // ppo.samples_per_prompt) % ppo.minibatches:
         raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
+
+
+def _check_teacher(settings: TrainSettings) -> None:
+    """Check that a phase that needs a teacher has one, and that a teacher is heard."""
+    ppo, in_rl = settings.ppo, [name for name in settings.phases if name in RL_PHASES]
+    if ppo.reference is None:
+        if DISTILL in settings.phases:
+            raise UsageError("the phase distill needs a teacher. Name a model: --set ppo.reference=MODEL")
+    elif in_rl and not ppo.kl_coefficient and DISTILL not in settings.phases:
+        raise UsageError(f"{in_rl[0]} asks ppo.reference nothing at ppo.kl_coefficient = 0. Set it above 0")
+    elif in_rl and ppo.kl_coefficient and ppo.drop_zero_variance_groups:
+        raise UsageError(
+            "ppo.reference teaches on groups with equal rewards, too. Set ppo.drop_zero_variance_groups = false"
+        )
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:

@@ -26,9 +26,9 @@ from securecoderl_edge.sandbox import describe_levels
 from securecoderl_edge.system.files import read_json, read_json_if_there, write_atomically
 from securecoderl_edge.system.machine import describe_machine
 from securecoderl_edge.training.folder import differences, earlier_settings, refuse_other_settings
-from securecoderl_edge.training.inputs import FUNCTION_HASH
+from securecoderl_edge.training.inputs import FUNCTION_HASH, TEACHER_HASH
 from securecoderl_edge.training.parallel import Team
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import TrainSettings, without
 
 # In the order in which --no-resume deletes them: the file that marks the folder as a run is the last.
 _OWN_NAMES = (
@@ -47,7 +47,7 @@ _OWN_NAMES = (
     ENVIRONMENT,
 )
 # The content of these inputs is compared instead, since machines may keep them in different places.
-_PLACES = ("model", "problems", "init")
+_PLACES = ("model", "problems", "init", "ppo.reference")
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 # Network disks show new files after some seconds.
 _VISIBLE_SECONDS = 60.0
@@ -85,6 +85,7 @@ def prepare_folder(
             "base_sha256": settings.model,
             "problems_sha256": settings.problems,
             FUNCTION_HASH: settings.reward.function,
+            TEACHER_HASH: settings.ppo.reference,
         }
         for key, value in inputs.items():
             if record.get(key) != value:
@@ -140,7 +141,7 @@ def check_equal(settings: TrainSettings, inputs: Mapping[str, str], team: Team) 
     Raises:
         UsageError: a process differs from the first one.
     """
-    table = {name: value for name, value in to_table(settings).items() if name not in _PLACES}
+    table = without(to_table(settings), _PLACES)
     own = {"sce": __version__, "torch": torch.__version__, **inputs, **table}
     first, *others = team.collect([own])
     for number, other in enumerate(others, 1):

@@ -45,6 +45,7 @@ from securecoderl_edge.training.phase_settings import RL_PHASES, WITHOUT_REWARD
 from securecoderl_edge.training.recipe import peak_rate
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.teacher import check_teacher, load_teacher
 from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
 from securecoderl_edge.training.update.meter import PROGRAMS, Meter
 
@@ -57,7 +58,8 @@ class Resources:
 
     Attributes:
         hashes: of the inputs.
-        architecture: of the base model.
+        architecture: of the base model. teacher_shape: of the teacher.
+        teacher: the frozen model in place of the reference, if a phase asks it.
         fitted: the training problems. held_out: those for checkpoint selection. Their prompts fit.
         own_reward: the user's own reward function, if there is one.
         log: called with each row of metrics. say: called with messages for the user.
@@ -68,7 +70,9 @@ class Resources:
     settings: TrainSettings
     hashes: Mapping[str, str]
     architecture: Architecture | OtherArchitecture
+    teacher_shape: Architecture | OtherArchitecture | None
     model: Any
+    teacher: Any
     tokenizer: Tokenizer
     compute: Compute
     team: Team
@@ -102,12 +106,13 @@ def open_resources(
     meter = meter or Meter()
     meter.begin("loading the model")
     architecture = find_architecture(inputs.base)
+    taught = None if inputs.teacher is None else find_architecture(inputs.teacher)
     check_targets(settings.lora, architecture.lora_sizes())
     if isinstance(architecture, OtherArchitecture) and settings.gradient_checkpointing:
         raise UsageError(f"--gradient-checkpointing is not supported for {architecture.name}. Leave it out")
     # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
     limit = memory_limit(settings, compute.device, team.sharing(compute.device))
-    least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
+    least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit, taught)
     require_free_memory(least, compute.device)
     reward, own_reward = settings.reward, None
     with ExitStack() as stack:
@@ -115,6 +120,10 @@ def open_resources(
             own = OwnReward(own_function(reward.function), inputs.hashes[FUNCTION_HASH], say)
             own_reward = stack.enter_context(own)
         tokenizer, format = read_tokenizer(inputs.base), training_format(settings, inputs.base)
+        teacher = None
+        if inputs.teacher is not None:
+            check_teacher(str(settings.ppo.reference), inputs.teacher, inputs.base, tokenizer, say)
+            teacher = load_teacher(inputs.teacher, compute)
         model = _load_model(settings, inputs, compute)
         fitted, held_out = _fitting_problems(settings, inputs, architecture.context, tokenizer, format)
         room, total = settings.prompt_room(architecture.context), len(fitted.problems) + fitted.left_out
@@ -134,8 +143,8 @@ def open_resources(
             analyzers=reward.analyzers,
         )
         yield Resources(
-            run, settings, inputs.hashes, architecture, model, tokenizer, compute, team, fitted, held_out,
-            format, stack.enter_context(scorer), own_reward, log, say, should_stop, meter,
+            run, settings, inputs.hashes, architecture, taught, model, teacher, tokenizer, compute, team, fitted,
+            held_out, format, stack.enter_context(scorer), own_reward, log, say, should_stop, meter,
         )  # fmt: skip
 
 
@@ -207,7 +216,9 @@ def prepare_phase(resources: Resources, phase: str) -> tuple[Learner, list[Probl
     device, settings = resources.compute.device, resources.settings
     limit = memory_limit(settings, device, resources.team.sharing(device))
     formats = resources.compute.formats()
-    learner.memory = fitting_plan(resources.architecture, settings, formats, longest, phase, limit)
+    learner.memory = fitting_plan(
+        resources.architecture, settings, formats, longest, phase, limit, resources.teacher_shape
+    )
     require_free_memory(learner.memory, device)
     return learner, problems
 
@@ -239,6 +250,7 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
         extract=settings.reward.extract,
         own_reward=None if phase in WITHOUT_REWARD else resources.own_reward,
         measures_kl=settings.measures_kl(phase),
+        teacher=resources.teacher if settings.teacher_of(phase) is not None else None,
         meter=resources.meter,
     )
 

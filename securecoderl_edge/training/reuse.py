@@ -20,10 +20,10 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.training.inputs import FUNCTION_HASH
-from securecoderl_edge.training.phase_settings import PHASES, RL_PHASES, SELF_TRAINING
+from securecoderl_edge.training.inputs import FUNCTION_HASH, TEACHER_HASH
+from securecoderl_edge.training.phase_settings import BY_PPO, PHASES, SELF_TRAINING
 from securecoderl_edge.training.recipe import peak_rate, phase_steps
-from securecoderl_edge.training.settings import TrainSettings, with_own_r, without_changeable
+from securecoderl_edge.training.settings import TrainSettings, with_own_r, without, without_changeable
 
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
@@ -40,12 +40,12 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
     """
     keys: dict[str, str] = {}
     before: list[str] = []
-    table = without_changeable(to_table(settings))
+    table = without(without_changeable(to_table(settings)), ("ppo.reference",))  # hashed, too
     for phase in settings.phases:
         before.append(phase)
         used = {name: value for name, value in table.items() if name not in (*_WITHOUT_EFFECT, *PHASES)}
         used |= {name: table[name] for name in before}
-        if not set(before) & set(RL_PHASES):
+        if not set(before) & set(BY_PPO):
             names = _PPO_IN_SFT if phase == "sft" else _PPO_IN_SELF_TRAINING
             used["ppo"] = {name: table["ppo"].get(name) for name in names}
         if phase == "sft":
@@ -58,7 +58,9 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if settings.reward.function is not None and phase != "sft":
             # Its file is among the inputs, wherever it is.
             used["reward"] = {**used["reward"], "function": settings.reward.function.rpartition(":")[2]}
-        relevant = {name: value for name, value in inputs.items() if phase != "sft" or name != FUNCTION_HASH}
+        unused = {FUNCTION_HASH} if phase == "sft" else set()
+        unused |= {TEACHER_HASH} if settings.teacher_of(*before) is None else set()
+        relevant = {name: value for name, value in inputs.items() if name not in unused}
         parts = {"version": __version__, "inputs": relevant, "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys

@@ -119,8 +119,8 @@ def evaluate_policy(
     """Sample completions of the held-out problems, always with the same random numbers, and score them.
 
     An RL phase is evaluated by its own reward; ``scheduled`` by the one it ends with; ``rft`` by the binary one, whose
-    programs it keeps. SFT and ``ssd``, which have no reward, are evaluated by R itself, independent of the RL reward:
-    the variants of a comparison start from the result of SFT.
+    programs it keeps. SFT, ``ssd`` and ``distill``, which have no reward, are evaluated by R itself, independent of the
+    RL reward: the variants of a comparison start from the result of SFT.
 
     Args:
         keep: called with ``step`` and the scored completions.

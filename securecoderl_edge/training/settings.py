@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +17,11 @@ from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import COMBINATIONS, credit_rule_setting, security_rule_setting
 from securecoderl_edge.training.phase_settings import (
+    DISTILL,
     PHASES,
     RL_PHASES,
+    WITHOUT_REWARD,
+    DistillSettings,
     PhaseSettings,
     PpoSettings,
     RftSettings,
@@ -220,6 +224,7 @@ class TrainSettings:
     partial: PhaseSettings = field(default_factory=PhaseSettings)
     rft: RftSettings = field(default_factory=RftSettings)
     ssd: SsdSettings = field(default_factory=SsdSettings)
+    distill: DistillSettings = field(default_factory=DistillSettings)
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
 
@@ -230,7 +235,16 @@ class TrainSettings:
 
     def measures_kl(self, phase: str) -> bool:
         """Whether updates of a phase compute the KL to the reference."""
-        return phase in RL_PHASES and self.ppo.kl_coefficient > 0
+        return phase == DISTILL or (phase in RL_PHASES and self.ppo.kl_coefficient > 0)
+
+    def teacher_of(self, *phases: str) -> str | None:
+        """The model in place of the frozen reference, if an update of one of the phases asks it."""
+        return self.ppo.reference if any(map(self.measures_kl, phases)) else None
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether the run scores programs, so that its problems need tests."""
+        return self.selection.problems > 0 or not set(self.phases) <= set(WITHOUT_REWARD)
 
     def prompt_room(self, context: int) -> int:
         """Tokens that a prompt may have in a model of this context."""
@@ -256,11 +270,16 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:
     """A table of settings without those that are `_CHANGEABLE`."""
+    return without(table, _CHANGEABLE)
+
+
+def without(table: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A table of settings without some, of which those in inner tables have names such as ``ppo.epochs``."""
     kept: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict):
-            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in _CHANGEABLE}
-        elif name not in _CHANGEABLE:
+            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in names}
+        elif name not in names:
             kept[name] = value
     return kept
 

@@ -6,9 +6,11 @@ scheduled  PPO on a mixture that goes from the binary to the partial reward
 partial    PPO, R_func by reward levels (Table 1)
 rft        supervised steps on the policy's own programs that pass all tests, in rounds
 ssd        supervised steps on unverified completions of the policy that the phase starts from
+distill    PPO with reward 0, towards a larger model
 
 One phase's loop is in `phase`. The numbered algorithm of one update is in `update.ppo_update`, the formulas are in
-`update.ppo`; updates of sft, rft and ssd are in `update.supervised`.
+`update.ppo`; updates of sft, rft and ssd are in `update.supervised`, those of distill
+in `update.distill`.
 """
 
 from __future__ import annotations

@@ -267,6 +267,27 @@ def test_processes_make_the_self_training_update_of_one(
     assert row["kept_rate"] == 0.5
 
 
+@pytest.mark.parametrize(("count", "prompts"), [(3, 8), (3, 2)], ids=["3 on 8 prompts", "more than prompts"])
+def test_processes_make_the_distillation_of_one(
+    count: int, prompts: int, tiny_model: Path, make_learners: Callable[..., list[Learner]]
+) -> None:
+    *learners, alone = make_learners(count + 1)
+    teacher = load_base(tiny_model)
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter += (
+                0.1 * parameter.std() * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+            )
+    ppo = replace(PPO, batch_size=2 * prompts, reference="teacher")
+
+    def update(learner: Learner) -> dict[str, Any]:
+        learner.teacher = teacher
+        return UPDATES["distill"](learner, an_update(PROBLEMS, None, "distill", ppo=ppo))[0]
+
+    (row, *_) = assert_like_one(learners, update, alone)
+    assert row["objective/kl"] > 0.1
+
+
 def test_every_process_learns_even_if_one_could_hold_the_whole_batch() -> None:
     batch = make_batch([([1, 2], [3]), ([1, 2], [4]), ([5], [6])], 0, "cpu")
     assert list(micro_batches(batch, 1000)) == [[2, 0, 1]]

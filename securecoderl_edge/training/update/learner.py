@@ -103,7 +103,8 @@ class Learner:
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
         own_reward: the user's own reward function, where it counts.
-        measures_kl: whether RL updates compute the KL to the SFT policy.
+        measures_kl: whether RL updates compute the KL to the reference.
+        teacher: the frozen model that is the reference; None: the reference adapter of the policy's model.
         meter: is told what is being done; changes nothing.
     """
 
@@ -124,6 +125,7 @@ class Learner:
     extract: str = "auto"
     own_reward: OwnReward | None = None
     measures_kl: bool = True
+    teacher: Any = None
     meter: Meter = field(default_factory=Meter)
     losses: list[Tensor] = field(default_factory=list, init=False)
     _finished: _Finished | None = field(default=None, init=False)

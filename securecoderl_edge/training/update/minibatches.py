@@ -136,8 +136,8 @@ def optimize(
 
 
 def has_kl_loss(ppo: PpoSettings) -> bool:
-    """Whether the KL penalty is in the loss instead of in the reward."""
-    return ppo.advantage in GRPO and ppo.kl_coefficient > 0
+    """Whether the KL penalty is in the loss instead of in the reward; that to a teacher is in the advantages."""
+    return ppo.advantage in GRPO and ppo.kl_coefficient > 0 and ppo.reference is None
 
 
 def values_of(head: nn.Module, hidden: Tensor, piece: TokenBatch) -> Tensor:

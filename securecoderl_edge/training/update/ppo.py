@@ -35,20 +35,25 @@ def estimate_advantages(trajectory: Trajectory, ppo: PpoSettings, running: dict[
     """
     mask, rewards, values = trajectory.batch.mask, trajectory.rewards, trajectory.values
     log_probs, reference = trajectory.log_probs, trajectory.reference
+    taught: Tensor | float = 0.0
+    if ppo.reference is not None:
+        taught = ppo.kl_coefficient * teacher_advantages(log_probs, reference, mask)
     if ppo.advantage in GRPO:  # their KL is in the loss, and the papers do not scale over the batch
         divided = ppo.advantage == "grpo"
-        return replace(trajectory, advantages=group_advantages(rewards, mask, ppo.samples_per_prompt, divided=divided))
+        advantages = group_advantages(rewards, mask, ppo.samples_per_prompt, divided=divided)
+        return replace(trajectory, advantages=advantages + taught)
     # 3 KL-shape
-    shaped = kl_shaped_rewards(rewards, log_probs, reference, mask, ppo.kl_coefficient)
+    coefficient = ppo.kl_coefficient if ppo.reference is None else 0.0
+    shaped = kl_shaped_rewards(rewards, log_probs, reference, mask, coefficient)
     # 4 advantages, 5 whiten
     if ppo.advantage == "batch":
-        penalties = kl_shaped_rewards(torch.zeros_like(rewards), log_probs, reference, mask, ppo.kl_coefficient)
-        return replace(trajectory, advantages=batch_advantages(rewards, penalties, mask))
+        penalties = kl_shaped_rewards(torch.zeros_like(rewards), log_probs, reference, mask, coefficient)
+        return replace(trajectory, advantages=batch_advantages(rewards, penalties, mask) + taught)
     if ppo.advantage == "gae":
         advantages, returns = generalized_advantages(shaped, values, mask)
     else:
         advantages, returns = leave_one_out_advantages(shaped, mask, ppo.samples_per_prompt), trajectory.returns
-    return replace(trajectory, advantages=_scaled(advantages, trajectory, ppo, running), returns=returns)
+    return replace(trajectory, advantages=_scaled(advantages + taught, trajectory, ppo, running), returns=returns)
 
 
 def count_zero_advantages(ppo: PpoSettings, running: dict[str, float]) -> None:
@@ -90,6 +95,23 @@ def kl_shaped_rewards(scores: Tensor, log_probs: Tensor, reference: Tensor, mask
     rows = torch.arange(len(scores), device=scores.device)
     rewards[rows, last_token(mask)] += scores * mask.any(1)
     return rewards
+
+
+def teacher_advantages(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Tensor:
+    """log pi_teacher - log pi of each token: its part in the KL to the teacher, and of no later one.
+
+    With it the expected update is minus the gradient of the sum over tokens of KL(pi || pi_teacher) after the tokens
+    before, which are taken as given: the on-policy distillation of GKD (arXiv:2306.13649, section 3.2). The gradient of
+    the KL of whole completions has one more part, for what a token does to the KL of later ones. As a sample that part
+    is mostly noise, which grows with the length, since a teacher is far away (docs/algorithm.md).
+
+    Args:
+        log_probs: (B, T) of the sampling policy. reference: (B, T) of the teacher.
+
+    Returns:
+        (B, T), zero outside the mask.
+    """
+    return (reference - log_probs) * mask
 
 
 def last_token(mask: Tensor) -> Tensor:

@@ -53,19 +53,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     collected = time.monotonic()
     facts: dict[str, float] = {}
     if rows:
-        trajectory = trajectory_of(rollout, rows, rewards, ppo, learner.tokenizer.pad_token_id, learner.compute.device)
-        minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), 0)
-        # The last piece is the first that trains.
-        pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
-        trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
-        if not minibatches[0].pieces:
-            # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
-            first_pass = None
-        # 3 KL-shape, 4 advantages, 5 whiten
-        trajectory = estimate_advantages(trajectory, ppo, learner.running)
-        # 6 clipped loss and optimizer steps
-        facts = optimize(learner, update, trajectory, minibatches, first_pass)
-        facts = {**trajectory_metrics(learner, trajectory, ppo), **facts}
+        facts = learn(learner, update, rollout, rows, rewards)
     else:
         count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
@@ -92,6 +80,28 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         **precision_metrics(learner, skipped),
     }
     return metrics, rollout
+
+
+def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int], rewards: Tensor) -> dict[str, float]:
+    """Steps 3 to 6 on some ``rows`` of a rollout, whole groups; returns their metrics.
+
+    Args:
+        rewards: of all completions of the rollout.
+    """
+    ppo = update.settings.ppo
+    trajectory = trajectory_of(rollout, rows, rewards, ppo, learner.tokenizer.pad_token_id, learner.compute.device)
+    minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), 0)
+    # The last piece is the first that trains.
+    pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
+    trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
+    if not minibatches[0].pieces:
+        # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
+        first_pass = None
+    # 3 KL-shape, 4 advantages, 5 whiten
+    trajectory = estimate_advantages(trajectory, ppo, learner.running)
+    # 6 clipped loss and optimizer steps
+    facts = optimize(learner, update, trajectory, minibatches, first_pass)
+    return {**trajectory_metrics(learner, trajectory, ppo), **facts}
 
 
 def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
@@ -125,8 +135,11 @@ def with_log_probs(
     learner.meter.begin("log-probabilities", tokens * (2 if learner.measures_kl else 1))
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
         reference = None
-        if learner.measures_kl:
-            with torch.no_grad(), reference_active(learner.model):
+        if learner.teacher is not None:
+            rows = len(learner.teacher.get_input_embeddings().weight)
+            reference, _, _ = _evaluate(learner, batch.within(rows), pieces, temperature, model=learner.teacher)
+        elif learner.measures_kl:
+            with reference_active(learner.model):
                 reference, _, _ = _evaluate(learner, batch, pieces, temperature)
         log_probs, values, last = _evaluate(learner, batch, pieces, temperature, for_update=True)
         learner.team.add_up([log_probs, values, *([] if reference is None else [reference])])
@@ -140,11 +153,19 @@ def with_log_probs(
 
 
 def _evaluate(
-    learner: Learner, batch: TokenBatch, pieces: Sequence[list[int]], temperature: float, for_update: bool = False
+    learner: Learner,
+    batch: TokenBatch,
+    pieces: Sequence[list[int]],
+    temperature: float,
+    for_update: bool = False,
+    model: Any = None,
 ) -> tuple[Tensor, Tensor, ForwardPass | None]:
     """(B, T) log-probabilities, and values with a value head (else zeros).
 
     The third is the forward pass of the last piece with gradients; the update begins with it instead of repeating it.
+
+    Args:
+        model: by default that of the policy.
     """
     log_probs, estimates = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
     kept = None
@@ -153,7 +174,9 @@ def _evaluate(
         width = piece.mask.shape[1]
         is_kept = for_update and number == len(pieces) - 1
         with torch.set_grad_enabled(is_kept):
-            part, hidden = completion_log_probs(learner.model, piece, temperature, learner.compute)
+            part, hidden = completion_log_probs(
+                learner.model if model is None else model, piece, temperature, learner.compute
+            )
         kept = (part, hidden) if is_kept else None
         log_probs[rows, :width] = part.detach()
         learner.meter.advance(sum(piece.lengths))
@@ -182,6 +205,6 @@ def trajectory_metrics(learner: Learner, trajectory: Trajectory, ppo: PpoSetting
     metrics = dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
     if not learner.measures_kl:
         del metrics["objective/kl"]
-    elif not has_kl_loss(ppo):
+    elif ppo.reference is None and not has_kl_loss(ppo):
         metrics["objective/non_score_reward"] = -ppo.kl_coefficient * metrics["objective/kl"]
     return metrics

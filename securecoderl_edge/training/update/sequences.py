@@ -63,6 +63,17 @@ class TokenBatch:
         chosen = torch.tensor(indices, device=self.tokens.device)
         return TokenBatch(self.tokens[chosen, :width], self.mask[chosen, :width], sequences)
 
+    def within(self, rows: int) -> TokenBatch:
+        """For a model whose embedding has only ``rows`` rows: later ids, which no text has, become the last one."""
+        if all(token < rows for sequence in self.sequences for part in sequence for token in part):
+            return self
+        most = rows - 1
+        known = tuple(
+            (tuple(min(token, most) for token in prompt), tuple(min(token, most) for token in completion))
+            for prompt, completion in self.sequences
+        )
+        return TokenBatch(self.tokens.clamp(max=most), self.mask, known)
+
     @cached_property
     def packing(self) -> Packing:
         """Where the N tokens are, row by row."""

@@ -31,7 +31,7 @@ class Trajectory:
             eighth of the evidence of a batch with eight, and must not make an equally large step.
         sampled: log-probabilities as the sampler computed them.
         log_probs: the same, of the same policy, by the forward pass that the loss repeats.
-        reference: log-probabilities of the SFT policy; those of the policy where no KL is measured.
+        reference: log-probabilities of the SFT policy or the teacher; those of the policy where no KL is measured.
         values: estimates of a value head before each token.
         advantages: see `ppo.estimate_advantages`. returns: what a value head should estimate.
     """
