@@ -220,7 +220,8 @@ def _describe(row: dict[str, Any]) -> str:
         return f"{position}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
     kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
     rates = f"syntax {row['syntax_rate']:.0%}  all tests {row['all_tests_rate']:.0%}"
-    return f"{position}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
+    varied = f"  varied {1 - row['zero_variance_rate']:.0%}" if "zero_variance_rate" in row else ""
+    return f"{position}  reward {row['objective/reward']:.3f}  {rates}{varied}  KL {kl}"
 
 
 class _Ending:

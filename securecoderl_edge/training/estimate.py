@@ -15,6 +15,7 @@ from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM, RL_PHASES, PpoSettings
 from securecoderl_edge.training.readiness import completions_per_problem
+from securecoderl_edge.training.recipe import most_completions
 from securecoderl_edge.training.settings import TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks.
@@ -49,7 +50,8 @@ def seconds_per_update(
         # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
         # piece of the latter, which may be all of it or little.
         passes = settings.measures_kl(phase) + 1 + epoch * ppo.epochs
-    sampling = seconds_of_sampling(shape, formats, gpu, ppo, ppo.batch_size, longest_prompt, ppo.samples_per_prompt)
+    sampled = most_completions(settings, phase)
+    sampling = seconds_of_sampling(shape, formats, gpu, ppo, sampled, longest_prompt, ppo.samples_per_prompt)
     return trained_pass(prompts, trained, ppo.max_tokens) * passes + sampling
 
 

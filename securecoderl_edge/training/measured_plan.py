@@ -20,7 +20,7 @@ from securecoderl_edge.training.inputs import find_inputs
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import UPDATES
 from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM
-from securecoderl_edge.training.plan import Plan, ProblemCounts, assemble, plan_phase
+from securecoderl_edge.training.plan import Plan, ProblemCounts, assemble, difficulty_in_words, plan_phase
 from securecoderl_edge.training.readiness import first_rl_phase, measure_readiness, start_in_words
 from securecoderl_edge.training.recipe import with_sft_epochs
 from securecoderl_edge.training.resources import Resources, longest_prompt_of, open_resources, prepare_phase
@@ -75,6 +75,7 @@ def _measured(settings: TrainSettings, run: Run, say: Callable[[str], None]) -> 
         total = len(resources.fitted.problems) + resources.fitted.left_out
         counts = ProblemCounts(total, usable, resources.fitted.cut, len(resources.held_out))
     plan = assemble(settings, precision, shape, counts, longest, tuple(phases))
+    plan = replace(plan, difficulty=difficulty_in_words(settings, inputs.problems))
     return plan if readiness is None else replace(plan, readiness=readiness, readiness_seconds=readiness.seconds)
 
 
@@ -92,7 +93,8 @@ def _time_one(resources: Resources, phase: str, learner: Learner, problems: list
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have only zero-variance groups; without them there would be no update to time.
     ppo = replace(resources.settings.ppo, drop_zero_variance_groups=False)
-    settings, scorer = replace(resources.settings, ppo=ppo), resources.scorer
+    draw = replace(resources.settings.draw, resample=0)
+    settings, scorer = replace(resources.settings, ppo=ppo, draw=draw), resources.scorer
     for group in learner.optimizer.param_groups:
         group["lr"] = 0.0
     for step in (1, 2):  # the first one of a process is slower

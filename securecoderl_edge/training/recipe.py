@@ -136,6 +136,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, d
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
     check_ppo(settings)
+    check_draw(settings)
     return settings
 
 
@@ -187,9 +188,28 @@ def check_ppo(settings: TrainSettings) -> None:
         raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
 
 
+def check_draw(settings: TrainSettings) -> None:
+    """Check the settings that choose problems together; `UsageError` if one contradicts another, or has no effect."""
+    draw = settings.draw
+    if draw.resample and not settings.ppo.drop_zero_variance_groups:
+        raise UsageError("draw.resample needs ppo.drop_zero_variance_groups = true")
+    if draw.pass_rate is not None and draw.difficulty is None:
+        raise UsageError("draw.pass_rate needs draw.difficulty, a file that sce data difficulty writes")
+    if draw.pass_rate is not None and draw.pass_rate[0] > draw.pass_rate[1]:
+        raise UsageError(f"draw.pass_rate begins at {draw.pass_rate[0]:g}, above its end {draw.pass_rate[1]:g}")
+    if draw.difficulty is not None and draw.pass_rate is None and draw.method == "uniform":
+        raise UsageError("draw.difficulty alone has no effect. Set draw.pass_rate, or draw.method = adaptive")
+
+
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
     """Number of updates of each phase of the run, in order."""
     return {phase: settings.phase(phase).steps for phase in settings.phases}
+
+
+def most_completions(settings: TrainSettings, phase: str) -> int:
+    """Completions that an update of a phase samples, those in place of others included."""
+    ppo = settings.ppo
+    return ppo.batch_size + (settings.draw.resample * ppo.samples_per_prompt if phase in RL_PHASES else 0)
 
 
 def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:

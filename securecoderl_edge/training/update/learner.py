@@ -29,6 +29,7 @@ from securecoderl_edge.training.memory import MemoryPlan
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.meter import Meter
+from securecoderl_edge.training.update.pass_rates import PassRates
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.own_reward import OwnReward
@@ -60,6 +61,7 @@ class _Finished:
 
     step: int
     running: dict[str, float]
+    pass_rates: PassRates
     scaler: dict[str, Any]
     weights: list[Tensor] | None = None
     optimizer: dict[str, Any] | None = None
@@ -75,6 +77,7 @@ class Learner:
         scaler: keeps small gradients in float16; has no effect with other dtypes.
         memory: the memory estimate of the phase.
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
+        pass_rates: of the problems, with ``draw.method = "adaptive"``; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
@@ -95,6 +98,7 @@ class Learner:
     team: Team = field(default_factory=Team)
     memory: MemoryPlan | None = None
     running: dict[str, float] = field(default_factory=dict)
+    pass_rates: PassRates = field(default_factory=PassRates)
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
@@ -122,7 +126,7 @@ class Learner:
         # One assignment: a signal can come before or after it, not in between. To copy its state, a GPU would have to
         # be read; there the last checkpoint has to do.
         if self.compute.device == "cpu":
-            self._finished = _Finished(step, dict(self.running), self.scaler.state_dict())
+            self._finished = _Finished(step, dict(self.running), self.pass_rates, self.scaler.state_dict())
 
     def undo(self) -> int:
         """Discard what an interrupted update has changed; returns the number of the last finished one, or 0."""
@@ -130,7 +134,7 @@ class Learner:
         self.discard_gradients()
         if before is None:
             return 0
-        self.running = dict(before.running)
+        self.running, self.pass_rates = dict(before.running), before.pass_rates
         self.scaler.load_state_dict(before.scaler)
         if before.weights is not None and before.optimizer is not None:
             with torch.no_grad():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.training.phase_settings import OF_GROUPS, PpoSettings
+from securecoderl_edge.training.update.draw import RESAMPLED, rows_of_varied_groups, sample_drawn
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update, memory_for, precision_metrics
 from securecoderl_edge.training.update.minibatches import ForwardPass, has_kl_loss, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import (
@@ -20,7 +21,7 @@ from securecoderl_edge.training.update.ppo import (
     explained_variance,
     masked_mean,
 )
-from securecoderl_edge.training.update.rollout import Rollout, collect, partial_weight
+from securecoderl_edge.training.update.rollout import Rollout, partial_weight
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
 from securecoderl_edge.training.update.trajectory import Trajectory, is_masked, trajectory_of
 
@@ -34,9 +35,8 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     started, skipped = time.monotonic(), learner.skipped_steps
     ppo, size = update.settings.ppo, update.settings.ppo.samples_per_prompt
     # 1 sample, 2 score
-    rollout = collect(learner, update.scorer, update.prompted(), size, ppo, *update.seed("sample"))
     weight = partial_weight(update.phase, update.step, update.steps)
-    rewards = torch.tensor(rollout.rewards(weight, update.settings.reward))
+    rollout, rewards, drawn = sample_drawn(learner, update, weight)
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
     varied = rows_of_varied_groups(rewards, size)
@@ -66,11 +66,12 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
-        "episode": update.step * len(rewards),
+        "episode": update.step * ppo.batch_size + int(learner.running.get(RESAMPLED, 0)),
         "objective/reward": rewards.mean().item(),
         "objective/partial_weight": weight,
         **facts,
         **rollout.rates(),
+        **drawn,
         "groups_used": len(rows) // size,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),
@@ -83,18 +84,6 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         **precision_metrics(learner, skipped),
     }
     return metrics, rollout
-
-
-def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
-    """Indices of the completions in groups whose rewards (B,) differ.
-
-    In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
-    filter of DAPO, arXiv:2503.14476, section 3.2).
-    """
-    groups = rewards.view(-1, group_size)
-    varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
-    rows: list[int] = varied.nonzero()[:, 0].tolist()
-    return rows
 
 
 def with_log_probs(

@@ -54,6 +54,19 @@ class Rollout:
     seconds_score: float = 0.0
     own: Numbers | None = None
 
+    def joined(self, other: Rollout) -> Rollout:
+        """This rollout, and then another one."""
+        moved = [replace(done, prompt=len(self.problems) + done.prompt) for done in other.completions]
+        return Rollout(
+            self.problems + other.problems,
+            self.completions + moved,
+            self.scores + other.scores,
+            self.prompts + other.prompts,
+            self.seconds_sample + other.seconds_sample,
+            self.seconds_score + other.seconds_score,
+            None if self.own is None or other.own is None else [*self.own, *other.own],
+        )
+
     def group_of(self, row: int, size: int) -> list[TokenCompletion]:
         """The ``size`` completions of the prompt that the one at ``row`` continues."""
         first = row - row % size
@@ -115,6 +128,13 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
 def solves_problem(score: Score, reward: RewardSettings) -> bool:
     """Whether training pays a program for passing all tests."""
     return score.passes_all_tests and not pays_no_test(score, reward)
+
+
+def is_correct(rollout: Rollout, row: int, reward: RewardSettings) -> bool:
+    """Whether a completion solves its problem. With the user's own function in place of R: its number is above 0."""
+    if rollout.own is not None and reward.function_weight == 1:
+        return (rollout.own[row] or 0.0) > 0
+    return solves_problem(rollout.scores[row], reward)
 
 
 def pays_no_test(score: Score, reward: RewardSettings) -> bool:

@@ -33,8 +33,8 @@ from securecoderl_edge.training.update.rollout import (
     Rollout,
     all_completions,
     collect,
+    is_correct,
     own_completions,
-    solves_problem,
 )
 from securecoderl_edge.training.update.sequences import (
     TokenBatch,
@@ -118,7 +118,6 @@ def correct_rows(rollout: Rollout, reward: RewardSettings, most: int = MOST_PER_
     reward function of the user's own in place of R, its number must be above 0, whatever the tests.
     """
     rows: list[int] = []
-    replaced = rollout.own if reward.function_weight == 1 else None
     order: Sequence[int] = range(len(rollout.scores))
     if rollout.own is not None:
         rewards = rollout.rewards(0.0, reward)
@@ -127,8 +126,7 @@ def correct_rows(rollout: Rollout, reward: RewardSettings, most: int = MOST_PER_
     for row in order:
         done, score = rollout.completions[row], rollout.scores[row]
         known = programs[score.id]
-        is_correct = solves_problem(score, reward) if replaced is None else (replaced[row] or 0.0) > 0
-        if done.finished and is_correct and score.program not in known and len(known) < most:
+        if done.finished and is_correct(rollout, row, reward) and score.program not in known and len(known) < most:
             known.add(score.program)
             rows.append(row)
     return sorted(rows)
