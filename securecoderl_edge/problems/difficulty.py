@@ -13,6 +13,8 @@ from securecoderl_edge.problems.problem_file import problem_digest
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
 
+_AGAIN = "measure these problems with: sce data difficulty"
+
 
 @dataclass(frozen=True)
 class Difficulty:
@@ -64,7 +66,7 @@ def read_difficulty(path: Path) -> dict[str, Difficulty]:
             raise SceError(f"{path}:{number}: {fault or 'a second line for this problem'}")
         found[record["id"]] = Difficulty(*(record[name] for name in _TYPES))
     if not found:
-        raise SceError(f"{path}: the file is empty; make it with: sce data difficulty")
+        raise SceError(f"{path}: the file is empty; {_AGAIN}")
     return found
 
 
@@ -77,11 +79,9 @@ def difficulty_of(problems: Sequence[Problem], path: Path) -> dict[str, Difficul
     found: Mapping[str, Difficulty] = read_difficulty(path)
     for problem in problems:
         if problem.id not in found:
-            raise SceError(
-                f"{path}: problem {problem.id!r} is missing; measure these problems with: sce data difficulty"
-            )
+            raise SceError(f"{path}: problem {problem.id!r} is missing; {_AGAIN}")
         if found[problem.id].problem_hash != problem_digest(problem):
-            raise SceError(f"{path}: problem {problem.id!r} has changed since; measure it with: sce data difficulty")
+            raise SceError(f"{path}: problem {problem.id!r} has changed since; {_AGAIN}")
     return {problem.id: found[problem.id] for problem in problems}
 
 

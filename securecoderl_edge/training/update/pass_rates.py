@@ -10,6 +10,7 @@ policy on it. So a problem that was too hard or too easy comes back.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
@@ -99,8 +100,9 @@ def rates_from_record(record: Any) -> PassRates:
     Raises:
         ValueError, TypeError, AttributeError: not such a record.
     """
-    known = {str(name): Evidence(*numbers) for name, numbers in record.items()}
-    for each in known.values():
-        if not (each.passed >= 0 and each.failed >= 0 and type(each.draws) is type(each.step) is int):
+    known = {}
+    for name, (passed, failed, draws, step) in record.items():
+        if not (0 <= passed < math.inf and 0 <= failed < math.inf and type(draws) is type(step) is int):
             raise ValueError("wrong pass rates")
+        known[str(name)] = Evidence(passed, failed, draws, step)
     return PassRates(known)
