@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from quick import few
-from small_runs import an_update, equal, rows, untimed, varied_reward
+from small_runs import an_update, equal, rows, untimed, varied_pass, varied_reward
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.difficulty import Difficulty, write_difficulty
@@ -47,16 +47,10 @@ def half_are_flat(score: Any, weight: float, *_: Any) -> float:
     return varied_reward(score, weight) if int(score.id[1:]) % 2 else 0.4
 
 
-def some_pass(made: Any, row: int, reward: Any) -> bool:
-    """Passes that depend on the problem and the sample alone: a tiny model never solves anything."""
-    score = made.scores[row]
-    return (5 * int(score.id[1:]) + 3 * score.sample) % 7 < 3
-
-
 @pytest.fixture
 def passing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "training_reward", half_are_flat)
-    monkeypatch.setattr("securecoderl_edge.training.update.draw.is_correct", some_pass)
+    monkeypatch.setattr("securecoderl_edge.training.update.draw.is_correct", varied_pass)
 
 
 def simulated(rates: dict[str, float], updates: int, count: int, seed: int, start: PassRates) -> list[list[str]]:
