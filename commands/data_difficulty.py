@@ -57,9 +57,9 @@ def difficulty(file: str, model: str | None, config: DifficultySettings, out: Pa
     A completion passes if it passes all tests, as training uses them. Its row is kept in the folder NEW.rows, in the
     format of sce bench: the same command again resumes an interrupted one.
 
-    sce train --set draw.difficulty=NEW --set draw.pass_rate=0.1,0.9 then trains on problems that are neither too hard
-    nor too easy, and --set draw.method=adaptive draws those first that are passed half of the time. For rates of the
-    policy that a training starts from, give its model, ppo.temperature and prompt.style.
+    sce train --set sampling.difficulty=NEW --set sampling.pass_rate=0.1,0.9 then trains on problems that are neither
+    too hard nor too easy, and --set sampling.method=adaptive takes those first that are passed half of the time. For
+    rates of the policy that a training starts from, give its model, ppo.temperature and prompt.style.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -88,8 +88,8 @@ def difficulty(file: str, model: str | None, config: DifficultySettings, out: Pa
             click.echo(f"{count} of {config.samples} completions pass: {problems_with} problems")
     mean = sum(each.pass_rate for each in found) / len(found)
     say(f"{file}: mean pass rate {mean:.1%}; wrote {len(found)} problems to {out}")
-    name = shlex.quote(str(out))
-    say(f"next: sce train --problems {shlex.quote(file)} --set draw.difficulty={name} --set draw.pass_rate=0.1,0.9")
+    chosen = f"--set sampling.difficulty={shlex.quote(str(out))} --set sampling.pass_rate=0.1,0.9"
+    say(f"next: sce train --problems {shlex.quote(file)} {chosen}")
 
 
 def _refuse_other_file(out: Path, source: str) -> None:

@@ -86,9 +86,9 @@ def find_inputs(
     if settings.reward.function is not None:
         hashes[FUNCTION_HASH] = own_function(settings.reward.function).sha256()
     difficulties: dict[str, Difficulty] = {}
-    if settings.draw.difficulty is not None:
-        difficulties = difficulty_of(problems, Path(settings.draw.difficulty))
-        hashes[DIFFICULTY_HASH] = sha256_of(Path(settings.draw.difficulty))
+    if settings.sampling.difficulty is not None:
+        difficulties = difficulty_of(problems, Path(settings.sampling.difficulty))
+        hashes[DIFFICULTY_HASH] = sha256_of(Path(settings.sampling.difficulty))
     start = find_start(settings)
     if start is None:
         return Inputs(base, problems, hashes, settings.seed, difficulties=difficulties)

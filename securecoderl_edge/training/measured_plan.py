@@ -93,8 +93,8 @@ def _time_one(resources: Resources, phase: str, learner: Learner, problems: list
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have only zero-variance groups; without them there would be no update to time.
     ppo = replace(resources.settings.ppo, drop_zero_variance_groups=False)
-    draw = replace(resources.settings.draw, resample=0)
-    settings, scorer = replace(resources.settings, ppo=ppo, draw=draw), resources.scorer
+    sampling = replace(resources.settings.sampling, resample=0)
+    settings, scorer = replace(resources.settings, ppo=ppo, sampling=sampling), resources.scorer
     for group in learner.optimizer.param_groups:
         group["lr"] = 0.0
     for step in (1, 2):  # the first one of a process is slower

@@ -67,7 +67,7 @@ class SsdSettings(SelfTrainingSettings):
 
 
 @dataclass(frozen=True)
-class DrawSettings:
+class PromptSamplingSettings:
     """Which problems an update of RL samples completions of."""
 
     method: str = setting(

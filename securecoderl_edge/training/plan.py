@@ -209,15 +209,15 @@ def difficulty_in_words(settings: TrainSettings, problems: list[Problem] | None)
     Raises:
         UsageError, SceError: see `difficulty_of`.
     """
-    draw = settings.draw
-    if draw.difficulty is None or problems is None:
+    sampling = settings.sampling
+    if sampling.difficulty is None or problems is None:
         return ""
-    path = Path(draw.difficulty)
+    path = Path(sampling.difficulty)
     known = difficulty_of(problems, path).values()
     text = f"{path}, sha256 {sha256_of(path)[:12]}"
-    if draw.pass_rate is None:
+    if sampling.pass_rate is None:
         return text
-    (low, high), count = draw.pass_rate, sum(each.is_in(draw.pass_rate) for each in known)
+    (low, high), count = sampling.pass_rate, sum(each.is_in(sampling.pass_rate) for each in known)
     return f"{count} of {len(known)} problems have a pass rate from {low:g} to {high:g}; {text}"
 
 

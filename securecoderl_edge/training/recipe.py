@@ -136,7 +136,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, d
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
     check_ppo(settings)
-    check_draw(settings)
+    check_sampling(settings)
     return settings
 
 
@@ -188,17 +188,17 @@ def check_ppo(settings: TrainSettings) -> None:
         raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
 
 
-def check_draw(settings: TrainSettings) -> None:
+def check_sampling(settings: TrainSettings) -> None:
     """Check the settings that choose problems together; `UsageError` if one contradicts another, or has no effect."""
-    draw = settings.draw
-    if draw.resample and not settings.ppo.drop_zero_variance_groups:
-        raise UsageError("draw.resample needs ppo.drop_zero_variance_groups = true")
-    if draw.pass_rate is not None and draw.difficulty is None:
-        raise UsageError("draw.pass_rate needs draw.difficulty, a file that sce data difficulty writes")
-    if draw.pass_rate is not None and draw.pass_rate[0] > draw.pass_rate[1]:
-        raise UsageError(f"draw.pass_rate begins at {draw.pass_rate[0]:g}, above its end {draw.pass_rate[1]:g}")
-    if draw.difficulty is not None and draw.pass_rate is None and draw.method == "uniform":
-        raise UsageError("draw.difficulty alone has no effect. Set draw.pass_rate, or draw.method = adaptive")
+    sampling, bounds = settings.sampling, settings.sampling.pass_rate
+    if sampling.resample and not settings.ppo.drop_zero_variance_groups:
+        raise UsageError("sampling.resample needs ppo.drop_zero_variance_groups = true")
+    if bounds is not None and sampling.difficulty is None:
+        raise UsageError("sampling.pass_rate needs sampling.difficulty, a file that sce data difficulty writes")
+    if bounds is not None and bounds[0] > bounds[1]:
+        raise UsageError(f"sampling.pass_rate begins at {bounds[0]:g}, above its end {bounds[1]:g}")
+    if sampling.difficulty is not None and bounds is None and sampling.method == "uniform":
+        raise UsageError("sampling.difficulty has no effect. Set sampling.pass_rate, or sampling.method = adaptive")
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
@@ -209,7 +209,7 @@ def phase_steps(settings: TrainSettings) -> dict[str, int]:
 def most_completions(settings: TrainSettings, phase: str) -> int:
     """Completions that an update of a phase samples, those in place of others included."""
     ppo = settings.ppo
-    return ppo.batch_size + (settings.draw.resample * ppo.samples_per_prompt if phase in RL_PHASES else 0)
+    return ppo.batch_size + (settings.sampling.resample * ppo.samples_per_prompt if phase in RL_PHASES else 0)
 
 
 def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:

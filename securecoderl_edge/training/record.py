@@ -85,7 +85,7 @@ def prepare_folder(
             "base_sha256": settings.model,
             "problems_sha256": settings.problems,
             FUNCTION_HASH: settings.reward.function,
-            DIFFICULTY_HASH: settings.draw.difficulty,
+            DIFFICULTY_HASH: settings.sampling.difficulty,
         }
         for key, value in inputs.items():
             if record.get(key) != value:

@@ -88,7 +88,7 @@ class Resources:
 
     def asked(self) -> list[Problem]:
         """The training problems that completions are sampled of."""
-        bounds = self.settings.draw.pass_rate
+        bounds = self.settings.sampling.pass_rate
         every = self.fitted.problems
         return [each for each in every if bounds is None or self.difficulties[each.id].is_in(bounds)]
 
@@ -253,19 +253,20 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
 
 
 def _first_rates(resources: Resources) -> PassRates:
-    """What adaptive draws of a phase begin with."""
-    if resources.settings.draw.method == "uniform":
+    """What the adaptive choice of a phase begins with."""
+    if resources.settings.sampling.method == "uniform":
         return PassRates()
     return rates_before({name: (each.samples, each.passed) for name, each in resources.difficulties.items()})
 
 
 def _asked_problems(resources: Resources, phase: str) -> list[Problem]:
-    problems, bounds, total = resources.asked(), resources.settings.draw.pass_rate, len(resources.fitted.problems)
+    problems, bounds, total = resources.asked(), resources.settings.sampling.pass_rate, len(resources.fitted.problems)
     if bounds is None:
         return problems
-    span = f"have a pass rate from {bounds[0]:g} to {bounds[1]:g} in {resources.settings.draw.difficulty}"
+    span = f"have a pass rate from {bounds[0]:g} to {bounds[1]:g} in {resources.settings.sampling.difficulty}"
     if not problems:
-        raise SceError(f"{resources.settings.problems}: none of {total} training problems {span}; set draw.pass_rate")
+        source = resources.settings.problems
+        raise SceError(f"{source}: none of {total} training problems {span}; set sampling.pass_rate")
     resources.say(f"{phase}: {len(problems)} of {total} training problems {span}")
     return problems
 

@@ -21,7 +21,7 @@ from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.inputs import DIFFICULTY_HASH, FUNCTION_HASH
-from securecoderl_edge.training.phase_settings import PHASES, RL_PHASES, SELF_TRAINING, DrawSettings
+from securecoderl_edge.training.phase_settings import PHASES, RL_PHASES, SELF_TRAINING, PromptSamplingSettings
 from securecoderl_edge.training.recipe import peak_rate, phase_steps
 from securecoderl_edge.training.settings import TrainSettings, with_own_r, without_changeable
 
@@ -32,7 +32,7 @@ _PPO_IN_SFT = ("max_tokens", "temperature")
 _PPO_IN_SELF_TRAINING = (*_PPO_IN_SFT, "batch_size", "samples_per_prompt")
 # Inputs that SFT does not use.
 _NOT_IN_SFT = (FUNCTION_HASH, DIFFICULTY_HASH)
-_UNIFORM = to_table(DrawSettings())
+_UNIFORM = to_table(PromptSamplingSettings())
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
@@ -61,10 +61,10 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if settings.reward.function is not None and phase != "sft":
             # Its file is among the inputs, wherever it is.
             used["reward"] = {**used["reward"], "function": settings.reward.function.rpartition(":")[2]}
-        # Earlier versions had no such settings, and drew as the defaults do. The difficulty file is among the inputs.
-        used["draw"] = {name: value for name, value in used.pop("draw").items() if name != "difficulty"}
-        if phase == "sft" or used["draw"] == _UNIFORM:
-            del used["draw"]
+        # Earlier versions had no such settings, and did as the defaults do. The difficulty file is among the inputs.
+        used["sampling"] = {name: value for name, value in used["sampling"].items() if name != "difficulty"}
+        if phase == "sft" or used["sampling"] == _UNIFORM:
+            del used["sampling"]
         relevant = {name: value for name, value in inputs.items() if phase != "sft" or name not in _NOT_IN_SFT}
         parts = {"version": __version__, "inputs": relevant, "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

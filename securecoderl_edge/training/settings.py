@@ -18,9 +18,9 @@ from securecoderl_edge.scoring.reward import COMBINATIONS, credit_rule_setting, 
 from securecoderl_edge.training.phase_settings import (
     PHASES,
     RL_PHASES,
-    DrawSettings,
     PhaseSettings,
     PpoSettings,
+    PromptSamplingSettings,
     RftSettings,
     SelfTrainingSettings,
     SftSettings,
@@ -205,7 +205,7 @@ class TrainSettings:
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)
     ppo: PpoSettings = field(default_factory=PpoSettings)
-    draw: DrawSettings = field(default_factory=DrawSettings)
+    sampling: PromptSamplingSettings = field(default_factory=PromptSamplingSettings)
     binary: PhaseSettings = field(default_factory=PhaseSettings)
     scheduled: PhaseSettings = field(default_factory=PhaseSettings)
     partial: PhaseSettings = field(default_factory=PhaseSettings)

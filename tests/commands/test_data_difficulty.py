@@ -61,7 +61,7 @@ def test_an_interrupted_measurement_resumes_and_ends_as_an_uninterrupted_one(
     assert found["p3"].problem_hash == problem_digest(problem(3))
     assert found["p3"].pass_rate == 3 / 8
     assert out.splitlines()[-1] == "8 of 8 completions pass: 2 problems"
-    assert "next: sce train --problems ten.jsonl --set draw.difficulty=ten-difficulty.jsonl" in err
+    assert "next: sce train --problems ten.jsonl --set sampling.difficulty=ten-difficulty.jsonl" in err
 
 
 def test_it_samples_as_the_flags_say_and_prints_rates_as_json(folder: Path, opened: list[FakeRuntime]) -> None:

@@ -36,7 +36,13 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # With a value head, pass rates, a checkpoint an update, evaluations and epochs: everything that could be forgotten.
-OVERRIDES = ("ppo.advantage=gae", "draw.method=adaptive", "checkpoint_every=1", "binary.steps=15", "partial.steps=15")
+OVERRIDES = (
+    "ppo.advantage=gae",
+    "sampling.method=adaptive",
+    "checkpoint_every=1",
+    "binary.steps=15",
+    "partial.steps=15",
+)
 
 
 class Server:

@@ -77,7 +77,7 @@ class Learner:
         scaler: keeps small gradients in float16; has no effect with other dtypes.
         memory: the memory estimate of the phase.
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
-        pass_rates: of the problems, with ``draw.method = "adaptive"``; part of a checkpoint.
+        pass_rates: of the problems, with ``sampling.method = "adaptive"``; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.

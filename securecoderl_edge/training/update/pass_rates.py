@@ -20,7 +20,7 @@ from typing import Any
 # under it, as with a model of 0.5 B parameters on MBPP.
 _PRIOR = 0.3
 # Updates after which evidence counts half as much, and what is left of it after a draw. Chosen in the simulation of
-# benchmarks/draw.py, where their halves and doubles do about as well.
+# benchmarks/prompt_sampling.py, where their halves and doubles do about as well.
 _HALF_LIFE = 60.0
 _LEFT_AFTER_DRAW = 0.3
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.training.phase_settings import OF_GROUPS, PpoSettings
-from securecoderl_edge.training.update.draw import RESAMPLED, rows_of_varied_groups, sample_drawn
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, Update, memory_for, precision_metrics
 from securecoderl_edge.training.update.minibatches import ForwardPass, has_kl_loss, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import (
@@ -21,6 +20,7 @@ from securecoderl_edge.training.update.ppo import (
     explained_variance,
     masked_mean,
 )
+from securecoderl_edge.training.update.prompt_sampling import RESAMPLED, rows_of_varied_groups, sample_update
 from securecoderl_edge.training.update.rollout import Rollout, partial_weight
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
 from securecoderl_edge.training.update.trajectory import Trajectory, is_masked, trajectory_of
@@ -36,7 +36,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     ppo, size = update.settings.ppo, update.settings.ppo.samples_per_prompt
     # 1 sample, 2 score
     weight = partial_weight(update.phase, update.step, update.steps)
-    rollout, rewards, drawn = sample_drawn(learner, update, weight)
+    rollout, rewards, resampled = sample_update(learner, update, weight)
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
     varied = rows_of_varied_groups(rewards, size)
@@ -71,7 +71,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         "objective/partial_weight": weight,
         **facts,
         **rollout.rates(),
-        **drawn,
+        **resampled,
         "groups_used": len(rows) // size,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),

@@ -1,15 +1,15 @@
-"""Does an adaptive draw of prompts find more groups with variance than a uniform one? A simulated policy tells.
+"""Do prompts chosen by pass rates have more groups with variance than uniform ones? A simulated policy.
 
-    python benchmarks/draw.py --json benchmarks/results/draw.json
+    python benchmarks/prompt_sampling.py --json benchmarks/results/prompt-sampling.json
 
 The policy is one number per problem, the logit of its pass rate. They start normally distributed. After each update a
 problem's logit rises by ``own`` w / sqrt(sum of w^2), where w = 4 p (1 - p) of the sampled group: to first order a
 gradient with the leave-one-out baseline, in steps of equal length, as Adam takes them. All problems rise by ``shared``
 times the sum of w, over the same root. The four numbers were fitted by hand to a training of
-Qwen2.5-Coder-0.5B-Instruct on the 290 problems of mbpp:clean with uniform draws (149 updates of 16 x 8 completions, one
-seed): the pass rate and the groups without variance of the drawn problems, and 12.8 points gained on other problems.
+Qwen2.5-Coder-0.5B-Instruct on the 290 problems of mbpp:clean with uniform sampling (149 updates of 16 x 8 completions,
+one seed): the pass rate and the groups without variance of the sampled problems, and 12.8 points gained on others.
 
-The draws are those of `sce train`. ``oracle`` knows every pass rate: no draw can find more at that moment. Nothing is
+The choice is that of `sce train`. ``oracle`` knows every pass rate: nothing finds more at that moment. Nothing is
 forgotten here, no problem is wrong, and all problems are alike but for their start.
 """
 
@@ -36,7 +36,7 @@ PILOT = ((1, 10, 0.327, 0.537), (41, 50, 0.489, 0.588), (71, 80, 0.602, 0.750), 
 
 
 @dataclass(frozen=True)
-class Draw:
+class Strategy:
     """How the prompts of an update are chosen.
 
     Attributes:
@@ -50,7 +50,7 @@ class Draw:
 
     @property
     def title(self) -> str:
-        """The draw in words."""
+        """The strategy in words."""
         parts = [self.method, f"resample {self.resample}" if self.resample else "", "measured" if self.measured else ""]
         return ", ".join(filter(None, parts))
 
@@ -66,15 +66,15 @@ class Updated:
 
 
 class Simulation:
-    """A policy on some problems, and the draw that trains it."""
+    """A policy on some problems, and the strategy that chooses what trains it."""
 
-    def __init__(self, problems: int, draw: Draw, seed: int) -> None:
-        self.draw, self._rng, self._noise = draw, random.Random(seed), random.Random(seed + 1_000_003)
+    def __init__(self, problems: int, strategy: Strategy, seed: int) -> None:
+        self.strategy, self._rng, self._noise = strategy, random.Random(seed), random.Random(seed + 1_000_003)
         self.names = [str(number) for number in range(problems)]
         start = random.Random(seed + 2_000_003)
         self.logits = [start.gauss(MEAN, DEVIATION) for _ in self.names]
         self.known, self.gained, self._step = PassRates(), 0.0, 0
-        if draw.measured:
+        if strategy.measured:
             self.known = rates_before({name: (GROUP, self.sample(index)) for index, name in enumerate(self.names)})
         self._order: list[int] = []
 
@@ -120,7 +120,7 @@ class Simulation:
     def update(self) -> Updated:
         """Sample, and learn."""
         self._step += 1
-        groups = self.groups(self.draw.method, self.draw.resample)
+        groups = self.groups(self.strategy.method, self.strategy.resample)
         self.known = self.known.after(
             ((self.names[index], passed, GROUP - passed) for index, passed in groups), self._step
         )
@@ -143,11 +143,13 @@ def new_problems_gain(rise: float) -> float:
     return statistics.fmean(1 / (1 + math.exp(-start - rise)) - 1 / (1 + math.exp(-start)) for start in starts)
 
 
-def run(problems: int, draw: Draw, seeds: int, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """One draw on one number of problems: means over seeds."""
+def run(
+    problems: int, strategy: Strategy, seeds: int, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """One strategy on one number of problems: means over seeds."""
     every, rises = [], []
     for seed in range(seeds):
-        simulation = Simulation(problems, draw, seed)
+        simulation = Simulation(problems, strategy, seed)
         every.append([simulation.update() for _ in range(UPDATES)])
         rises.append(simulation.gained)
 
@@ -164,7 +166,7 @@ def run(problems: int, draw: Draw, seeds: int, say: Callable[[str], None] = lamb
     }
     result = {
         "problems": problems,
-        "draw": draw.title,
+        "strategy": strategy.title,
         "updates": windows,
         "groups": round(UPDATES * mean(lambda update: update.groups, 1, UPDATES)),
         "varied_groups": round(UPDATES * mean(lambda update: update.varied, 1, UPDATES)),
@@ -172,7 +174,7 @@ def run(problems: int, draw: Draw, seeds: int, say: Callable[[str], None] = lamb
         "gain_on_new_problems": round(statistics.fmean(map(new_problems_gain, rises)), 3),
     }
     say(
-        f"{problems:5d} {draw.title:32s} "
+        f"{problems:5d} {strategy.title:32s} "
         + " ".join(f"{window['varied']:5.1f}" for window in windows.values())
         + f"  {result['varied_groups']:5d} of {result['groups']:5d}  {result['final_rate']:.3f}"
         + f"  {result['gain_on_new_problems']:+.3f}"
@@ -181,13 +183,13 @@ def run(problems: int, draw: Draw, seeds: int, say: Callable[[str], None] = lamb
 
 
 def same_policy(seeds: int, problems: int = 290, samples: int = 20) -> dict[str, float]:
-    """Groups with variance that each draw finds of 16, with the policy that the uniform draws end with.
+    """Groups with variance that each strategy finds of 16, with the policy that uniform sampling ends with.
 
-    The adaptive draw knows what the uniform ones have found.
+    The adaptive strategy knows what the uniform one has found.
     """
     found: dict[str, list[int]] = {"uniform": [], "adaptive": [], "oracle": []}
     for seed in range(seeds):
-        simulation = Simulation(problems, Draw("uniform"), seed)
+        simulation = Simulation(problems, Strategy("uniform"), seed)
         for _ in range(UPDATES):
             simulation.update()
         for _ in range(samples):
@@ -198,13 +200,13 @@ def same_policy(seeds: int, problems: int = 290, samples: int = 20) -> dict[str,
 
 def measure(seeds: int, sizes: Sequence[int], say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """All results."""
-    draws = [
-        Draw("uniform"), Draw("uniform", 8), Draw("weight"), Draw("adaptive"), Draw("adaptive", 8),
-        Draw("adaptive", measured=True), Draw("adaptive", 8, measured=True), Draw("oracle"),
+    strategies = [
+        Strategy("uniform"), Strategy("uniform", 8), Strategy("weight"), Strategy("adaptive"), Strategy("adaptive", 8),
+        Strategy("adaptive", measured=True), Strategy("adaptive", 8, measured=True), Strategy("oracle"),
     ]  # fmt: skip
     same = same_policy(seeds)
-    say(f"same policy, the one that uniform draws end with: {same} groups with variance of {PROMPTS}")
-    say("problems, draw; groups with variance per update at the start, twice between, at the end; in all; final rates")
+    say(f"same policy, the one that uniform sampling ends with: {same} groups with variance of {PROMPTS}")
+    say("problems, strategy; groups with variance per update: start, twice between, end; in all; final rates")
     return {
         "model": {"mean": MEAN, "deviation": DEVIATION, "own": OWN, "shared": SHARED},
         "pilot": [dict(zip(("first", "last", "pass_rate", "zero_variance_rate"), each, strict=True)) for each in PILOT],
@@ -214,7 +216,7 @@ def measure(seeds: int, sizes: Sequence[int], say: Callable[[str], None] = lambd
         "seeds": seeds,
         "same_policy": same,
         "same_policy_ratio": round(same["adaptive"] / same["uniform"], 2),
-        "trainings": [run(size, draw, seeds, say) for size in sizes for draw in draws],
+        "trainings": [run(size, each, seeds, say) for size in sizes for each in strategies],
     }
 
 

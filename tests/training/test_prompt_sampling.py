@@ -28,17 +28,17 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.training import checkpoint
 from securecoderl_edge.training.phase import Stopped
-from securecoderl_edge.training.phase_settings import DrawSettings, PpoSettings
+from securecoderl_edge.training.phase_settings import PpoSettings, PromptSamplingSettings
 from securecoderl_edge.training.plan import make_plan
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.reuse import phase_keys
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout
-from securecoderl_edge.training.update.draw import drawn
 from securecoderl_edge.training.update.pass_rates import Evidence, PassRates, rates_before, rates_from_record
+from securecoderl_edge.training.update.prompt_sampling import next_prompts
 
-ADAPTIVE = ("draw.method=adaptive", "draw.resample=2", "ppo.drop_zero_variance_groups=true")
+ADAPTIVE = ("sampling.method=adaptive", "sampling.resample=2", "ppo.drop_zero_variance_groups=true")
 PROBLEMS = [Problem(f"p{n}", f"Print {n}.", tests=(Test("1\n", f"{n}\n"),)) for n in range(7)]
 
 
@@ -50,7 +50,7 @@ def half_are_flat(score: Any, weight: float, *_: Any) -> float:
 @pytest.fixture
 def passing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "training_reward", half_are_flat)
-    monkeypatch.setattr("securecoderl_edge.training.update.draw.is_correct", varied_pass)
+    monkeypatch.setattr("securecoderl_edge.training.update.prompt_sampling.is_correct", varied_pass)
 
 
 def simulated(rates: dict[str, float], updates: int, count: int, seed: int, start: PassRates) -> list[list[str]]:
@@ -144,12 +144,14 @@ def test_a_record_gives_the_same_numbers_back_and_a_damaged_one_is_refused() -> 
 
 def test_uniform_draws_stay_those_of_earlier_versions_and_resample_others(tiny_learner: Any) -> None:
     update = an_update(PROBLEMS, ppo=PpoSettings(batch_size=12, samples_per_prompt=4), step=2)
-    first = drawn(tiny_learner, update)
+    first = next_prompts(tiny_learner, update)
     assert first == update.prompted()
-    more = drawn(tiny_learner, update, first, 4, 1)
+    more = next_prompts(tiny_learner, update, first, 4, 1)
     assert len({problem.id for problem in [*first, *more]}) == 7
-    assert more == drawn(tiny_learner, update, first, 4, 1)
-    orders = {tuple(each.id for each in drawn(tiny_learner, update, first, 4, attempt)) for attempt in range(1, 9)}
+    assert more == next_prompts(tiny_learner, update, first, 4, 1)
+    orders = {
+        tuple(each.id for each in next_prompts(tiny_learner, update, first, 4, attempt)) for attempt in range(1, 9)
+    }
     assert len(orders) > 1
 
 
@@ -161,12 +163,12 @@ def test_all_processes_draw_what_the_first_one_chose(tiny_learner: Any) -> None:
             assert own == []  # else the problems of both would be drawn
             return [6, 0]
 
-    adaptive = DrawSettings(method="adaptive")
-    update = an_update(PROBLEMS, ppo=PpoSettings(batch_size=8, samples_per_prompt=4), draw=adaptive)
-    alone = drawn(tiny_learner, update)
+    adaptive = PromptSamplingSettings(method="adaptive")
+    update = an_update(PROBLEMS, ppo=PpoSettings(batch_size=8, samples_per_prompt=4), sampling=adaptive)
+    alone = next_prompts(tiny_learner, update)
     assert len(alone) == 2
     tiny_learner.team = Second()
-    assert [problem.id for problem in drawn(tiny_learner, update)] == ["p6", "p0"]
+    assert [problem.id for problem in next_prompts(tiny_learner, update)] == ["p6", "p0"]
 
 
 @pytest.fixture
@@ -282,7 +284,7 @@ def test_only_problems_in_the_range_are_asked_and_the_file_is_on_record(
     epoch_settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
     file = measured(epoch_settings(), tmp_path / "rates.jsonl", [0, 1, 4, 7, 8, 8])
-    chosen = (f"draw.difficulty={file}", "draw.pass_rate=0.1,0.9", "binary.steps=3", "selection.problems=0")
+    chosen = (f"sampling.difficulty={file}", "sampling.pass_rate=0.1,0.9", "binary.steps=3", "selection.problems=0")
     said: list[str] = []
     config = epoch_settings(*chosen, phases=("sft", "binary"))
     run = train(config, tmp_path / "run", say=said.append)
@@ -317,7 +319,7 @@ def test_pass_rates_of_other_problems_are_refused_in_one_sentence(
         "rates.jsonl:1: not the pass rate of a problem": ["[1]"],
         "the file is empty": [],
     }
-    settings = epoch_settings(f"draw.difficulty={file}", "draw.method=adaptive")
+    settings = epoch_settings(f"sampling.difficulty={file}", "sampling.method=adaptive")
     for sentence, content in faults.items():
         file.write_text("".join(f"{line}\n" for line in content))
         with pytest.raises(SceError) as caught:
@@ -332,15 +334,18 @@ def test_pass_rates_of_other_problems_are_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (("draw.resample=2",), "draw.resample needs ppo.drop_zero_variance_groups = true"),
-        (("draw.pass_rate=0.1,0.9",), "draw.pass_rate needs draw.difficulty"),
-        (("draw.pass_rate=0.9,0.1", "draw.difficulty=x"), "draw.pass_rate begins at 0.9, above its end 0.1"),
-        (("draw.difficulty=x",), "draw.difficulty alone has no effect"),
-        (("draw.pass_rate=0.5",), "pass_rate must be 2 numbers, found 0.5"),
-        (("draw.pass_rate=0.1,0.2,0.3",), "pass_rate must be 2 numbers"),
-        (("draw.pass_rate=low,high",), "pass_rate must be 2 numbers, found 'low,high'"),
-        (("draw.pass_rate=0.1,1.5",), "pass_rate must be at least 0 and at most 1"),
-        (("draw.method=best",), "method must be one of uniform, adaptive"),
+        (("sampling.resample=2",), "sampling.resample needs ppo.drop_zero_variance_groups = true"),
+        (("sampling.pass_rate=0.1,0.9",), "sampling.pass_rate needs sampling.difficulty"),
+        (
+            ("sampling.pass_rate=0.9,0.1", "sampling.difficulty=x"),
+            "sampling.pass_rate begins at 0.9, above its end 0.1",
+        ),
+        (("sampling.difficulty=x",), "sampling.difficulty has no effect"),
+        (("sampling.pass_rate=0.5",), "pass_rate must be 2 numbers, found 0.5"),
+        (("sampling.pass_rate=0.1,0.2,0.3",), "pass_rate must be 2 numbers"),
+        (("sampling.pass_rate=low,high",), "pass_rate must be 2 numbers, found 'low,high'"),
+        (("sampling.pass_rate=0.1,1.5",), "pass_rate must be at least 0 and at most 1"),
+        (("sampling.method=best",), "method must be one of uniform, adaptive"),
     ],
 )
 def test_settings_that_contradict_each_other_or_do_nothing_are_refused(
@@ -355,13 +360,15 @@ def test_settings_that_contradict_each_other_or_do_nothing_are_refused(
 def test_phases_of_uniform_draws_keep_their_keys_and_sft_never_depends_on_draws() -> None:
     phases = ("sft", "binary")
     plain = phase_keys(resolve("starter", (), {"phases": phases}), {})
-    file = "draw.difficulty=rates.jsonl"
+    file = "sampling.difficulty=rates.jsonl"
     hashed = {"difficulty_sha256": "1"}
-    for overrides in (("draw.method=adaptive",), ("draw.pass_rate=0.1,0.9", file)):
+    for overrides in (("sampling.method=adaptive",), ("sampling.pass_rate=0.1,0.9", file)):
         other = phase_keys(resolve("starter", overrides, {"phases": phases}), hashed)
         assert other["sft"] == plain["sft"]
         assert other["binary"] != plain["binary"]
-    moved = resolve("starter", ("draw.method=adaptive", "draw.difficulty=other/rates.jsonl"), {"phases": phases})
-    same = resolve("starter", ("draw.method=adaptive", file), {"phases": phases})
+    moved = resolve(
+        "starter", ("sampling.method=adaptive", "sampling.difficulty=other/rates.jsonl"), {"phases": phases}
+    )
+    same = resolve("starter", ("sampling.method=adaptive", file), {"phases": phases})
     assert phase_keys(moved, hashed) == phase_keys(same, hashed)
     assert phase_keys(moved, {"difficulty_sha256": "2"})["binary"] != phase_keys(moved, hashed)["binary"]

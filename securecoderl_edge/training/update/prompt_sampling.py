@@ -1,8 +1,9 @@
 """Steps 1 and 2 of an update of RL: which problems it samples, and which others in place of those that teach nothing.
 
 The gradient of each problem stays unbiased, since its completions are compared with each other alone. Which problems
-count how often is another matter: with adaptive draws, and with resampling, the update follows the mean over the
-problems that were drawn, not over all. All of these count in the means of the update, those without variance as zeros.
+count how often is another matter: with the adaptive choice, and with resampling, the update follows the mean over the
+problems that were sampled, not over all. All of these count in the means of the update, those without variance as
+zeros.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ from securecoderl_edge.training.update.rollout import Rollout, collect, is_corre
 RESAMPLED = "resampled"
 
 
-def sample_drawn(learner: Learner, update: Update, weight: float) -> tuple[Rollout, Tensor, dict[str, Any]]:
-    """The scored completions of an update, their rewards (B,), and metrics of the draw.
+def sample_update(learner: Learner, update: Update, weight: float) -> tuple[Rollout, Tensor, dict[str, Any]]:
+    """The scored completions of an update, their rewards (B,), and what was resampled.
 
     Groups without variance are resampled in rounds, each as large as their number in the round before (the dynamic
-    sampling of DAPO, arXiv:2503.14476, section 3.2, with a bound): at most ``draw.resample`` in all.
+    sampling of DAPO, arXiv:2503.14476, section 3.2, with a bound): at most ``sampling.resample`` in all.
 
     Args:
         weight: of partial credit in the reward.
     """
-    ppo, draw, reward = update.settings.ppo, update.settings.draw, update.settings.reward
-    size, left, attempt = ppo.samples_per_prompt, draw.resample, 0
-    rollout = collect(learner, update.scorer, drawn(learner, update), size, ppo, *update.seed("sample"))
+    ppo, sampling, reward = update.settings.ppo, update.settings.sampling, update.settings.reward
+    size, left, attempt = ppo.samples_per_prompt, sampling.resample, 0
+    rollout = collect(learner, update.scorer, next_prompts(learner, update), size, ppo, *update.seed("sample"))
     rewards = torch.tensor(rollout.rewards(weight, reward))
     last = rewards
     while count := min(left, (len(last) - len(rows_of_varied_groups(last, size))) // size):
         left, attempt = left - count, attempt + 1
-        problems = drawn(learner, update, rollout.problems, count, attempt)
+        problems = next_prompts(learner, update, rollout.problems, count, attempt)
         with learner.meter.within("resampling"):
             more = collect(learner, update.scorer, problems, size, ppo, *update.seed("sample"), attempt)
         last = torch.tensor(more.rewards(weight, reward))
         rollout, rewards = rollout.joined(more), torch.cat([rewards, last])
     metrics: dict[str, Any] = {}
-    if draw.resample:
-        metrics["groups_resampled"] = draw.resample - left
-        learner.running[RESAMPLED] = learner.running.get(RESAMPLED, 0.0) + size * (draw.resample - left)
-    if draw.method == "adaptive":
+    if sampling.resample:
+        metrics["groups_resampled"] = sampling.resample - left
+        learner.running[RESAMPLED] = learner.running.get(RESAMPLED, 0.0) + size * (sampling.resample - left)
+    if sampling.method == "adaptive":
         passed = [is_correct(rollout, row, reward) for row in range(len(rewards))]
         counts = [sum(passed[start : start + size]) for start in range(0, len(passed), size)]
         groups = ((each.id, count, size - count) for each, count in zip(rollout.problems, counts, strict=True))
@@ -55,23 +56,23 @@ def sample_drawn(learner: Learner, update: Update, weight: float) -> tuple[Rollo
     return rollout, rewards, metrics
 
 
-def drawn(
+def next_prompts(
     learner: Learner, update: Update, before: Sequence[Problem] = (), count: int | None = None, attempt: int = 0
 ) -> list[Problem]:
     """The problems to sample next, the same in all processes.
 
     Args:
-        before: those that the update has sampled; they are drawn again only if there are no others.
+        before: those that the update has sampled; they are taken again only if there are no others.
         count: their number; by default that of an update. attempt: how often the update has resampled.
     """
     problems, gone = update.problems, {problem.id for problem in before}
-    if update.settings.draw.method == "uniform":
+    if update.settings.sampling.method == "uniform":
         if count is None:
             return update.prompted()
         order = shuffled(len(problems), seed_of(*update.seed("resample"), attempt))
         order.sort(key=lambda index: problems[index].id in gone)
         return [problems[order[place % len(order)]] for place in range(count)]
-    ppo, rng = update.settings.ppo, random.Random(seed_of(*update.seed("draw"), attempt))
+    ppo, rng = update.settings.ppo, random.Random(seed_of(*update.seed("prompts"), attempt))
     wanted = ppo.batch_size // ppo.samples_per_prompt if count is None else count
     names = [problem.id for problem in problems]
     # Logarithms of other machines may round otherwise, so that one process chooses for all.
