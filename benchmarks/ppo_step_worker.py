@@ -248,11 +248,11 @@ def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
     """CPU seconds of the parts of an update of ours, measured around its functions; indented ones are in others."""
     from securecoderl_edge.models import sampling
     from securecoderl_edge.models.decoder import Decoder
-    from securecoderl_edge.training.update import minibatches, ppo_update, sequences
+    from securecoderl_edge.training.update import minibatches, ppo_update, prompt_sampling, sequences
     from securecoderl_edge.training.update.learner import Learner
 
     parts: list[tuple[str, Any, str]] = [
-        ("sampling", ppo_update, "collect"),
+        ("sampling", prompt_sampling, "collect"),
         ("  merging adapters", Decoder, "refresh"),
         ("  reading prompts", sampling, "_prefill"),
         ("  drawing tokens", sampling, "draw_tokens"),

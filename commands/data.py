@@ -1,4 +1,4 @@
-"""`sce data`: commands that start, import, check, augment, show, count and split problem files."""
+"""`sce data`: commands that start, import, check, measure, augment, show, count and split problem files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 _MODULES = {
     "augment": "data_augment",
     "check": "data_check",
+    "difficulty": "data_difficulty",
     "import": "data_import",
     "leaks": "data_split",
     "new": "data_new",
@@ -38,4 +39,4 @@ def _load(name: str) -> click.Command:
 
 @click.group(cls=_Group)
 def data() -> None:
-    """Start, import, check, show, count and split problem files."""
+    """Start, import, check, measure, show, count and split problem files."""

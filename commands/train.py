@@ -222,7 +222,8 @@ def _describe(row: dict[str, Any]) -> str:
     if row["phase"] == DISTILL:
         return f"{position}  KL {kl}  truncated {row['truncated_rate']:.0%}"
     rates = f"syntax {row['syntax_rate']:.0%}  all tests {row['all_tests_rate']:.0%}"
-    return f"{position}  reward {row['objective/reward']:.3f}  {rates}  KL {kl}"
+    varied = f"  varied {1 - row['zero_variance_rate']:.0%}" if "zero_variance_rate" in row else ""
+    return f"{position}  reward {row['objective/reward']:.3f}  {rates}{varied}  KL {kl}"
 
 
 class _Ending:

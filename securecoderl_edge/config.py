@@ -122,7 +122,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except (ValueError, RecursionError):
-            value = text
+            value = _numbers(text)
         *tables, name = key.strip().split(".")
         target = merged
         for part in tables:
@@ -131,6 +131,14 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
                 raise UsageError(f"--set {override}: {part} is a setting, not a table of settings")
         target[name] = value
     return merged
+
+
+def _numbers(text: str) -> Any:
+    """The list that numbers with commas stand for, else the text itself."""
+    try:
+        return [float(part) for part in text.split(",")] if "," in text else text
+    except ValueError:
+        return text
 
 
 def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -> Any:
@@ -144,10 +152,10 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -
             raise UsageError(f"{name}: {wrong[0]!r} is not one of {', '.join(field.metadata['choices'])}")
         return tuple(value)
     several = [option for option in options if typing.get_origin(option) is tuple]
-    if several and isinstance(value, (list, tuple)):
-        members = typing.get_args(several[0])
-        if len(value) != len(members):
-            raise UsageError(f"{name} must be one number or {len(members)}, found {list(value)!r}")
+    if several and (isinstance(value, (list, tuple)) or several == options):
+        members, one = typing.get_args(several[0]), "" if several == options else "one number or "
+        if not isinstance(value, (list, tuple)) or len(value) != len(members):
+            raise UsageError(f"{name} must be {one}{len(members)} numbers, found {value!r}")
         return tuple(_checked(field, kind, each, where) for kind, each in zip(members, value, strict=True))
     options = [option for option in options if option not in several]
     if float in options and isinstance(value, int) and not isinstance(value, bool):

@@ -61,6 +61,8 @@ ROWS = {
     "ppo.mask_truncated": Row(ours="the paper does not name it"),
     "ppo.epochs": Row("4"),
     "ppo.minibatches": Row(ours="the paper has no minibatches"),
+    "sampling.method": Row(ours="the paper does not name one"),
+    "sampling.resample": Row(ours="a prompt has one completion"),
     "ppo.learning_rate": Row("1e-6"),
     "ppo.clip_range": Row("0.2"),
     "ppo.kl_coefficient": Row("0.1"),

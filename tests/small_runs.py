@@ -51,6 +51,11 @@ def varied_reward(score: Score, weight: float, *_: Any) -> float:
     return (7 * sum(score.id.encode()) + 11 * score.sample) % 31 / 31
 
 
+def varied_pass(made: Rollout, row: int, *_: Any) -> bool:
+    """As `varied_reward`: passes that depend on the problem and on the number of the sample alone."""
+    return varied_reward(made.scores[row], 1.0) > 0.6
+
+
 def an_update(problems: Sequence[Problem], scorer: Any = None, phase: str = "partial", **given: Any) -> Update:
     """The first update of a phase, or that of another ``step``; with other settings by name."""
     step = given.pop("step", 1)

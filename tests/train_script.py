@@ -69,16 +69,17 @@ def main() -> None:
 
 def run(arguments: list[str]) -> None:
     """One training run in this process."""
-    from small_runs import varied_reward
+    from small_runs import varied_pass, varied_reward
 
     from securecoderl_edge.cli import main as sce
     from securecoderl_edge.models import device
     from securecoderl_edge.training import parallel
-    from securecoderl_edge.training.update import rollout
+    from securecoderl_edge.training.update import prompt_sampling, rollout
 
     model, problems, out, *overrides = arguments
     device.cpu_has_bf16 = lambda: False
     rollout.training_reward = varied_reward
+    prompt_sampling.is_correct = varied_pass
     if (fault := os.environ.get("FAULT")) and not parallel.is_restarted():
         plant(*fault.split())
     words = [[each] if each.startswith("--") else ["--set", each] for each in (*SETTINGS, *overrides)]

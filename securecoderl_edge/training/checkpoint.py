@@ -5,7 +5,8 @@
       optimizer.safetensors                           the state of each trained tensor, 8-bit ones included
       value_head.safetensors                          with GAE only
       pool.json                                       within a round of rft only: completions to train on
-      state.json                                      step, settings, running numbers, sha256 of every other file
+      state.json                                      step, settings, running numbers and pass rates, sha256 of every
+                                                      other file
 
 The folder gets its name when all of it is on disk. The state of random generators, the data order and the learning rate
 are not stored: all sampling is seeded from (seed, phase, step), and the rate follows from the step.
@@ -30,6 +31,7 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, sav
 from securecoderl_edge.runs import DONE_FILE, step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.training.update.learner import Kept, Learner, NotFiniteError
+from securecoderl_edge.training.update.pass_rates import rates_from_record
 
 _STATE_FILE = "state.json"
 KEEP = 2
@@ -85,6 +87,7 @@ def save_checkpoint(
             state = {
                 **asdict(progress),
                 "running": learner.running,
+                "pass_rates": learner.pass_rates.to_record(),
                 "scaler": learner.scaler.state_dict(),
                 "facts": dict(facts),
                 "optimizer": scalars,
@@ -123,6 +126,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pha
         state = read_json(newest / _STATE_FILE)
         stored, hashes, numbers = dict(state["facts"]), dict(state["sha256"]), dict(state["optimizer"])
         running = {str(name): float(value) for name, value in state["running"].items()}
+        pass_rates = rates_from_record(state.get("pass_rates", {}))  # missing in checkpoints of earlier versions
         progress = _progress_of(state)
         scaler = dict(state["scaler"])
     except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -147,7 +151,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pha
         learner.pool = _pool_of(newest / _POOL) if _POOL in hashes else ()
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise SceError(f"{newest} cannot be loaded ({error}); {older}") from None
-    learner.running = running
+    learner.running, learner.pass_rates = running, pass_rates
     return progress
 
 

@@ -15,6 +15,7 @@ from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.phase_settings import BY_PPO, MOST_PER_PROBLEM, PpoSettings
 from securecoderl_edge.training.readiness import completions_per_problem
+from securecoderl_edge.training.recipe import most_completions
 from securecoderl_edge.training.settings import TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks.
@@ -58,7 +59,8 @@ def seconds_per_update(
         passes = 1 + epoch * ppo.epochs
         if settings.measures_kl(phase):
             asking = one_pass(prompts, ppo.batch_size, ppo.max_tokens, teacher or shape)
-    sampling = seconds_of_sampling(shape, formats, gpu, ppo, ppo.batch_size, longest_prompt, ppo.samples_per_prompt)
+    sampled = most_completions(settings, phase)
+    sampling = seconds_of_sampling(shape, formats, gpu, ppo, sampled, longest_prompt, ppo.samples_per_prompt)
     return one_pass(prompts, trained, ppo.max_tokens) * passes + asking + sampling
 
 

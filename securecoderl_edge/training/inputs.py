@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, LoraSettings, rea
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.gguf.folder import gguf_source
 from securecoderl_edge.models.tokenizer import read_tokenizer
+from securecoderl_edge.problems.difficulty import Difficulty, difficulty_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -22,6 +23,7 @@ from securecoderl_edge.training.settings import TrainSettings
 
 FUNCTION_HASH = "reward_function_sha256"
 TEACHER_HASH = "teacher_sha256"
+DIFFICULTY_HASH = "difficulty_sha256"
 
 if TYPE_CHECKING:
     from securecoderl_edge.models.device import Compute
@@ -35,6 +37,7 @@ class Inputs:
         hashes: of all of these, by name.
         hold_out_seed: decides which problems are held out. A run that starts from another run holds out the same ones,
             since it would otherwise select checkpoints on problems that its policy was trained on.
+        difficulties: of the problems by id; none if the settings do not ask for them.
     """
 
     base: Path
@@ -44,6 +47,7 @@ class Inputs:
     policy: Path | None = None
     reference: Path | None = None
     teacher: Path | None = None
+    difficulties: dict[str, Difficulty] = field(default_factory=dict)
 
     def paths(self) -> list[Path]:
         """The folders that a run reads."""
@@ -87,9 +91,13 @@ def find_inputs(
     if (name := settings.teacher_of(*settings.phases)) is not None:
         teacher = base_folder(name, download=download, tell=tell)
         hashes[TEACHER_HASH] = sha256_of_folder(teacher)
+    difficulties: dict[str, Difficulty] = {}
+    if settings.sampling.difficulty is not None:
+        difficulties = difficulty_of(problems, Path(settings.sampling.difficulty))
+        hashes[DIFFICULTY_HASH] = sha256_of(Path(settings.sampling.difficulty))
     start = find_start(settings)
     if start is None:
-        return Inputs(base, problems, hashes, settings.seed, teacher=teacher)
+        return Inputs(base, problems, hashes, settings.seed, teacher=teacher, difficulties=difficulties)
     run, adapter = start
     record = read_json(run.path / ENVIRONMENT)
     if record.get("base_sha256") != hashes["base_sha256"]:
@@ -103,7 +111,7 @@ def find_inputs(
     if not str(seed).isdecimal():
         raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is not a number)")
     hashes["hold_out_seed"] = str(seed)
-    return Inputs(base, problems, hashes, int(seed), adapter, reference, teacher)
+    return Inputs(base, problems, hashes, int(seed), adapter, reference, teacher, difficulties)
 
 
 def find_start(settings: TrainSettings) -> tuple[Run, Path] | None:

@@ -20,7 +20,7 @@ from securecoderl_edge.training.inputs import find_inputs
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import UPDATES
 from securecoderl_edge.training.phase_settings import MOST_PER_PROBLEM
-from securecoderl_edge.training.plan import Plan, ProblemCounts, assemble, plan_phase
+from securecoderl_edge.training.plan import Plan, ProblemCounts, assemble, difficulty_in_words, plan_phase
 from securecoderl_edge.training.readiness import first_rl_phase, measure_readiness, start_in_words
 from securecoderl_edge.training.recipe import with_sft_epochs
 from securecoderl_edge.training.resources import Resources, longest_prompt_of, open_resources, prepare_phase
@@ -75,6 +75,7 @@ def _measured(settings: TrainSettings, run: Run, say: Callable[[str], None]) -> 
         total = len(resources.fitted.problems) + resources.fitted.left_out
         counts = ProblemCounts(total, usable, resources.fitted.cut, len(resources.held_out))
     plan = assemble(settings, precision, shape, counts, longest, tuple(phases), teacher=teacher)
+    plan = replace(plan, difficulty=difficulty_in_words(settings, inputs.problems))
     return plan if readiness is None else replace(plan, readiness=readiness, readiness_seconds=readiness.seconds)
 
 
@@ -94,7 +95,8 @@ def _time_one(resources: Resources, phase: str, learner: Learner, problems: list
     ppo = replace(resources.settings.ppo, drop_zero_variance_groups=False)
     # A round of rft is timed as one update; on average its updates take as long.
     rft = replace(resources.settings.rft, updates_per_round=1)
-    settings, scorer = replace(resources.settings, ppo=ppo, rft=rft), resources.scorer
+    sampling = replace(resources.settings.sampling, resample=0)
+    settings, scorer = replace(resources.settings, ppo=ppo, rft=rft, sampling=sampling), resources.scorer
     for group in learner.optimizer.param_groups:
         group["lr"] = 0.0
     for step in (1, 2):  # the first one of a process is slower

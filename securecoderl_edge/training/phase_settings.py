@@ -116,6 +116,34 @@ class SsdSettings(SelfTrainingSettings):
 
 
 @dataclass(frozen=True)
+class PromptSamplingSettings:
+    """Which problems an update of RL samples completions of."""
+
+    method: str = setting(
+        "uniform",
+        "uniform: all in turn; adaptive: those that the policy passes about half of the time, by Thompson sampling of "
+        "their running pass rates.",
+        choices=("uniform", "adaptive"),
+    )
+    resample: int = setting(
+        0,
+        "With ppo.drop_zero_variance_groups: sample at most this many more prompts per update in place of those whose "
+        "completions all got the same reward.",
+        minimum=0,
+    )
+    difficulty: str | None = setting(
+        None, "Pass rates before training, from sce data difficulty; `adaptive` starts from them.", metavar="FILE"
+    )
+    pass_rate: tuple[float, float] | None = setting(
+        None,
+        "Sample completions only of problems with a pass rate in this range in the difficulty file, such as "
+        "[0.1, 0.9]; not in sft.",
+        minimum=0,
+        maximum=1,
+    )
+
+
+@dataclass(frozen=True)
 class PpoSettings:
     """Proximal policy optimization, in the RL phases."""
 

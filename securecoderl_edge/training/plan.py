@@ -16,15 +16,17 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import GPUS, PAPERS_GPU, Gpu
 from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import Precision, precision_on_cpu, precision_on_cuda
+from securecoderl_edge.problems.difficulty import difficulty_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in, load_problems
+from securecoderl_edge.system.files import sha256_of
 from securecoderl_edge.system.machine import cpu_has_bf16, visible_gpus
 from securecoderl_edge.training.base import BaseModel, describe_base
 from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_of_readiness, seconds_per_update
 from securecoderl_edge.training.inputs import find_start
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.training.readiness import Readiness, first_rl_phase
-from securecoderl_edge.training.recipe import peak_rate, phase_steps, with_sft_epochs
+from securecoderl_edge.training.recipe import most_completions, peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.settings import LARGEST_SHARE, TrainSettings
 
 # Assumed if neither the problems nor a setting give the length of prompts; few are longer.
@@ -82,6 +84,7 @@ class Plan:
         gpu: the GPU whose data sheet gave the times; None if they were measured, or missing.
         readiness: the report on the model that RL would start from, as far as it exists; None if nothing was sampled.
         readiness_seconds: time of the report; 0 without one, None if unknown.
+        difficulty: which problems are asked, by their pass rates; empty without these.
     """
 
     model: str
@@ -101,6 +104,7 @@ class Plan:
     readiness: Readiness | None = None
     readiness_seconds: float | None = 0.0
     teacher: str = ""
+    difficulty: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -193,12 +197,33 @@ def _from_sizes(
         phases.append(plan_phase(settings, precision, shape, name, room, seconds, gpu=gpu, teacher=taught))
     plan = assemble(settings, precision, shape, counts, room, tuple(phases), tuple(missing), gpu, taught)
     conversions = [each.conversion for each in (base, teacher) if each is not None and each.conversion]
-    plan = replace(plan, conversion="; ".join(conversions))
+    plan = replace(plan, conversion="; ".join(conversions), difficulty=difficulty_in_words(settings, problems))
     if first_rl_phase(settings) is None or not settings.readiness_problems:
         return plan
     if gpu is None or not isinstance(shape, Architecture):
         return replace(plan, readiness_seconds=None)
     return replace(plan, readiness_seconds=seconds_of_readiness(shape, settings, formats, gpu, room))
+
+
+def difficulty_in_words(settings: TrainSettings, problems: list[Problem] | None) -> str:
+    """The file with the pass rates, and how many of all problems are in the range to train on.
+
+    Args:
+        problems: None if they are not here.
+
+    Raises:
+        UsageError, SceError: see `difficulty_of`.
+    """
+    sampling = settings.sampling
+    if sampling.difficulty is None or problems is None:
+        return ""
+    path = Path(sampling.difficulty)
+    known = difficulty_of(problems, path).values()
+    text = f"{path}, sha256 {sha256_of(path)[:12]}"
+    if sampling.pass_rate is None:
+        return text
+    (low, high), count = sampling.pass_rate, sum(each.is_in(sampling.pass_rate) for each in known)
+    return f"{count} of {len(known)} problems have a pass rate from {low:g} to {high:g}; {text}"
 
 
 def _count_solved(problems: list[Problem] | None, missing: list[str]) -> int:
@@ -252,7 +277,7 @@ def plan_phase(
 
 def _most_tokens(settings: TrainSettings, name: str, steps: int) -> int:
     """The most that a phase samples: in all its updates, or in those up to its budget."""
-    of_update = settings.ppo.batch_size * settings.ppo.max_tokens
+    of_update = most_completions(settings, name) * settings.ppo.max_tokens
     budget: int | None = getattr(settings.phase(name), "max_tokens_sampled", None)
     return steps * of_update if budget is None else min(steps * of_update, budget + of_update - 1)
 

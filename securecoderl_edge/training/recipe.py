@@ -138,6 +138,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, d
     if reward.random is not None and reward.function is not None:
         raise UsageError("reward.random takes the place of every reward. Leave out reward.function")
     check_ppo(settings)
+    check_sampling(settings)
     return settings
 
 
@@ -204,9 +205,28 @@ def _check_teacher(settings: TrainSettings) -> None:
         )
 
 
+def check_sampling(settings: TrainSettings) -> None:
+    """Check the settings that choose problems together; `UsageError` if one contradicts another, or has no effect."""
+    sampling, bounds = settings.sampling, settings.sampling.pass_rate
+    if sampling.resample and not settings.ppo.drop_zero_variance_groups:
+        raise UsageError("sampling.resample needs ppo.drop_zero_variance_groups = true")
+    if bounds is not None and sampling.difficulty is None:
+        raise UsageError("sampling.pass_rate needs sampling.difficulty, a file that sce data difficulty writes")
+    if bounds is not None and bounds[0] > bounds[1]:
+        raise UsageError(f"sampling.pass_rate begins at {bounds[0]:g}, above its end {bounds[1]:g}")
+    if sampling.difficulty is not None and bounds is None and sampling.method == "uniform":
+        raise UsageError("sampling.difficulty has no effect. Set sampling.pass_rate, or sampling.method = adaptive")
+
+
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
     """Number of updates of each phase of the run, in order."""
     return {phase: settings.phase(phase).steps for phase in settings.phases}
+
+
+def most_completions(settings: TrainSettings, phase: str) -> int:
+    """Completions that an update of a phase samples, those in place of others included."""
+    ppo = settings.ppo
+    return ppo.batch_size + (settings.sampling.resample * ppo.samples_per_prompt if phase in RL_PHASES else 0)
 
 
 def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:

@@ -26,7 +26,7 @@ from securecoderl_edge.sandbox import describe_levels
 from securecoderl_edge.system.files import read_json, read_json_if_there, write_atomically
 from securecoderl_edge.system.machine import describe_machine
 from securecoderl_edge.training.folder import differences, earlier_settings, refuse_other_settings
-from securecoderl_edge.training.inputs import FUNCTION_HASH, TEACHER_HASH
+from securecoderl_edge.training.inputs import DIFFICULTY_HASH, FUNCTION_HASH, TEACHER_HASH
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.settings import TrainSettings, without
 
@@ -86,6 +86,7 @@ def prepare_folder(
             "problems_sha256": settings.problems,
             FUNCTION_HASH: settings.reward.function,
             TEACHER_HASH: settings.ppo.reference,
+            DIFFICULTY_HASH: settings.sampling.difficulty,
         }
         for key, value in inputs.items():
             if record.get(key) != value:

@@ -28,6 +28,7 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
+from securecoderl_edge.problems.difficulty import Difficulty
 from securecoderl_edge.problems.leakage import without_visible_tests
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import read_chat_template
@@ -48,6 +49,7 @@ from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.teacher import check_teacher, load_teacher
 from securecoderl_edge.training.update.learner import VALUE_LEARNING_RATE, Learner, make_optimizer, make_value_head
 from securecoderl_edge.training.update.meter import PROGRAMS, Meter
+from securecoderl_edge.training.update.pass_rates import PassRates, rates_before
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -64,6 +66,7 @@ class Resources:
         own_reward: the user's own reward function, if there is one.
         log: called with each row of metrics. say: called with messages for the user.
         meter: of all phases.
+        difficulties: see `Inputs`.
     """
 
     run: Run
@@ -85,6 +88,13 @@ class Resources:
     say: Callable[[str], None]
     should_stop: Callable[[], bool]
     meter: Meter
+    difficulties: Mapping[str, Difficulty]
+
+    def asked(self) -> list[Problem]:
+        """The training problems that completions are sampled of."""
+        bounds = self.settings.sampling.pass_rate
+        every = self.fitted.problems
+        return [each for each in every if bounds is None or self.difficulties[each.id].is_in(bounds)]
 
 
 @contextmanager
@@ -145,6 +155,7 @@ def open_resources(
         yield Resources(
             run, settings, inputs.hashes, architecture, taught, model, teacher, tokenizer, compute, team, fitted,
             held_out, format, stack.enter_context(scorer), own_reward, log, say, should_stop, meter,
+            inputs.difficulties,
         )  # fmt: skip
 
 
@@ -209,9 +220,7 @@ def prepare_phase(resources: Resources, phase: str) -> tuple[Learner, list[Probl
         UsageError: not enough memory.
     """
     learner = _make_learner(resources, phase)
-    problems = list(resources.fitted.problems)
-    if phase == "sft":
-        problems = _solved_problems(resources, learner)
+    problems = _solved_problems(resources, learner) if phase == "sft" else _asked_problems(resources, phase)
     longest = longest_prompt_of(resources, learner, problems)
     device, settings = resources.compute.device, resources.settings
     limit = memory_limit(settings, device, resources.team.sharing(device))
@@ -246,6 +255,7 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
         Decoder(resources.model, compute.rollout_dtype) if samples and is_ours else None,
         head,
         resources.team,
+        pass_rates=_first_rates(resources),
         format=resources.format,
         extract=settings.reward.extract,
         own_reward=None if phase in WITHOUT_REWARD else resources.own_reward,
@@ -253,6 +263,25 @@ def _make_learner(resources: Resources, phase: str) -> Learner:
         teacher=resources.teacher if settings.teacher_of(phase) is not None else None,
         meter=resources.meter,
     )
+
+
+def _first_rates(resources: Resources) -> PassRates:
+    """What the adaptive choice of a phase begins with."""
+    if resources.settings.sampling.method == "uniform":
+        return PassRates()
+    return rates_before({name: (each.samples, each.passed) for name, each in resources.difficulties.items()})
+
+
+def _asked_problems(resources: Resources, phase: str) -> list[Problem]:
+    problems, bounds, total = resources.asked(), resources.settings.sampling.pass_rate, len(resources.fitted.problems)
+    if bounds is None:
+        return problems
+    span = f"have a pass rate from {bounds[0]:g} to {bounds[1]:g} in {resources.settings.sampling.difficulty}"
+    if not problems:
+        source = resources.settings.problems
+        raise SceError(f"{source}: none of {total} training problems {span}; set sampling.pass_rate")
+    resources.say(f"{phase}: {len(problems)} of {total} training problems {span}")
+    return problems
 
 
 def _solved_problems(resources: Resources, learner: Learner) -> list[Problem]:

@@ -20,8 +20,8 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.training.inputs import FUNCTION_HASH, TEACHER_HASH
-from securecoderl_edge.training.phase_settings import BY_PPO, PHASES, SELF_TRAINING
+from securecoderl_edge.training.inputs import DIFFICULTY_HASH, FUNCTION_HASH, TEACHER_HASH
+from securecoderl_edge.training.phase_settings import BY_PPO, PHASES, SELF_TRAINING, PromptSamplingSettings
 from securecoderl_edge.training.recipe import peak_rate, phase_steps
 from securecoderl_edge.training.settings import TrainSettings, with_own_r, without, without_changeable
 
@@ -30,6 +30,9 @@ _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
 # The settings of [ppo] that SFT uses: for fitting prompts, and for evaluations on held-out problems; then RFT and SSD.
 _PPO_IN_SFT = ("max_tokens", "temperature")
 _PPO_IN_SELF_TRAINING = (*_PPO_IN_SFT, "batch_size", "samples_per_prompt")
+# Inputs that SFT does not use.
+_NOT_IN_SFT = (FUNCTION_HASH, DIFFICULTY_HASH)
+_UNIFORM = to_table(PromptSamplingSettings())
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
@@ -58,7 +61,11 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if settings.reward.function is not None and phase != "sft":
             # Its file is among the inputs, wherever it is.
             used["reward"] = {**used["reward"], "function": settings.reward.function.rpartition(":")[2]}
-        unused = {FUNCTION_HASH} if phase == "sft" else set()
+        # Earlier versions had no such settings, and did as the defaults do. The difficulty file is among the inputs.
+        used["sampling"] = {name: value for name, value in used["sampling"].items() if name != "difficulty"}
+        if phase == "sft" or used["sampling"] == _UNIFORM:
+            del used["sampling"]
+        unused = set(_NOT_IN_SFT) if phase == "sft" else set[str]()
         unused |= {TEACHER_HASH} if settings.teacher_of(*before) is None else set()
         relevant = {name: value for name, value in inputs.items() if name not in unused}
         parts = {"version": __version__, "inputs": relevant, "phases": before, "settings": used}

@@ -24,6 +24,7 @@ from securecoderl_edge.training.phase_settings import (
     DistillSettings,
     PhaseSettings,
     PpoSettings,
+    PromptSamplingSettings,
     RftSettings,
     SelfTrainingSettings,
     SftSettings,
@@ -219,6 +220,7 @@ class TrainSettings:
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)
     ppo: PpoSettings = field(default_factory=PpoSettings)
+    sampling: PromptSamplingSettings = field(default_factory=PromptSamplingSettings)
     binary: PhaseSettings = field(default_factory=PhaseSettings)
     scheduled: PhaseSettings = field(default_factory=PhaseSettings)
     partial: PhaseSettings = field(default_factory=PhaseSettings)

@@ -181,7 +181,7 @@ def _report_readiness(resources: Resources, number: int, phase: str, key: str) -
     if team.agree((run.phase_folder(number, phase) / "adapter" / DONE_FILE).is_file()):
         return
     report = read_readiness(run)
-    wanted = min(settings.readiness_problems, len(resources.fitted.problems))
+    wanted = min(settings.readiness_problems, len(resources.asked()))
     if team.agree(report is None or report.key != key or len(report.passed) != wanted):
         learner, problems = prepare_phase(replace(resources, say=_nobody), phase)
         start = start_in_words(settings, settings.phases[: number - 1])

@@ -82,7 +82,7 @@ class Watch:
             return ""
         return (
             f"{rate:.0%} of groups had equal rewards in {WINDOW} updates, and give no gradient. Raise "
-            "ppo.samples_per_prompt, or choose other problems"
+            "ppo.samples_per_prompt, choose other problems, or see sce data difficulty"
         )
 
     def _truncated(self) -> str:

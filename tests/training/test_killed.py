@@ -35,8 +35,14 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl")
 
 
-# With a value head, a checkpoint an update, evaluations and epochs: everything that could be forgotten.
-OVERRIDES = ("ppo.advantage=gae", "checkpoint_every=1", "binary.steps=15", "partial.steps=15")
+# With a value head, pass rates, a checkpoint an update, evaluations and epochs: everything that could be forgotten.
+OVERRIDES = (
+    "ppo.advantage=gae",
+    "sampling.method=adaptive",
+    "checkpoint_every=1",
+    "binary.steps=15",
+    "partial.steps=15",
+)
 
 
 class Server:

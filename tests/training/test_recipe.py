@@ -148,6 +148,7 @@ def test_the_recipe_of_a_committed_policy_still_has_its_settings() -> None:
     changed = {"readiness_problems", "seed", "base_precision"}  # of that run, and none of which the recipe names
     for name in now.keys() - changed:
         if isinstance(now[name], dict):
+            # Tables and keys that are newer have the defaults of then.
             both = now[name].keys() & made_with.get(name, {}).keys()
             assert {key: now[name][key] for key in both} == {key: made_with[name][key] for key in both}, name
         else:

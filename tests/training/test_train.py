@@ -27,7 +27,7 @@ from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import ppo_update, rollout, supervised
+from securecoderl_edge.training.update import prompt_sampling, rollout, supervised
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 
@@ -80,9 +80,9 @@ def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
 
 def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together() -> None:
     rewards = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.4, 0.0])
-    assert ppo_update.rows_of_varied_groups(rewards, 2) == [2, 3, 6, 7]
-    assert ppo_update.rows_of_varied_groups(rewards, 4) == list(range(8))
-    assert ppo_update.rows_of_varied_groups(torch.ones(4), 2) == []
+    assert prompt_sampling.rows_of_varied_groups(rewards, 2) == [2, 3, 6, 7]
+    assert prompt_sampling.rows_of_varied_groups(rewards, 4) == list(range(8))
+    assert prompt_sampling.rows_of_varied_groups(torch.ones(4), 2) == []
 
 
 def test_a_batch_whose_groups_are_all_flat_changes_nothing(
@@ -121,11 +121,11 @@ def test_skipping_flat_groups_learns_from_the_others(
 def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_sample(
     epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rollouts: list[ppo_update.Rollout] = []
+    rollouts: list[rollout.Rollout] = []
     run_programs: list[tuple[str, str]] = []
-    real, score_async = ppo_update.collect, Scorer.score_async
+    real, score_async = prompt_sampling.collect, Scorer.score_async
 
-    def collecting(*arguments: Any, **options: Any) -> ppo_update.Rollout:
+    def collecting(*arguments: Any, **options: Any) -> rollout.Rollout:
         rollouts.append(real(*arguments, **options))
         return rollouts[-1]
 
@@ -133,14 +133,14 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
         run_programs.append((problem.id, program))
         return score_async(scorer, problem, program, extract=extract)
 
-    monkeypatch.setattr(ppo_update, "collect", collecting)
+    monkeypatch.setattr(prompt_sampling, "collect", collecting)
     monkeypatch.setattr(Scorer, "score_async", scoring)
     train(epoch_settings("ppo.temperature=0.01", "binary.steps=1", phases=("binary",)), tmp_path / "run")
-    (rollout,) = rollouts
-    distinct = {(done.prompt, done.token_ids) for done in rollout.completions}
-    assert len(run_programs) == len(distinct) < len(rollout.completions) == 8
-    for done, score in zip(rollout.completions, rollout.scores, strict=True):
-        assert (score.id, score.sample) == (rollout.problems[done.prompt].id, done.sample)
+    (made,) = rollouts
+    distinct = {(done.prompt, done.token_ids) for done in made.completions}
+    assert len(run_programs) == len(distinct) < len(made.completions) == 8
+    for done, score in zip(made.completions, made.scores, strict=True):
+        assert (score.id, score.sample) == (made.problems[done.prompt].id, done.sample)
         assert (score.id, score.program) in run_programs
 
 

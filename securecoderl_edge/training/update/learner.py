@@ -30,6 +30,7 @@ from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase_settings import PhaseSettings, SelfTrainingSettings, SftSettings
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.meter import Meter
+from securecoderl_edge.training.update.pass_rates import PassRates
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.own_reward import OwnReward
@@ -80,6 +81,7 @@ class _Finished:
     step: int
     running: dict[str, float]
     pool: tuple[Kept, ...]
+    pass_rates: PassRates
     scaler: dict[str, Any]
     weights: list[Tensor] | None = None
     optimizer: dict[str, Any] | None = None
@@ -96,6 +98,7 @@ class Learner:
         memory: the memory estimate of the phase.
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
         pool: of rft, what the updates of the present round kept; part of a checkpoint.
+        pass_rates: of the problems, with ``sampling.method = "adaptive"``; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
@@ -118,6 +121,7 @@ class Learner:
     memory: MemoryPlan | None = None
     running: dict[str, float] = field(default_factory=dict)
     pool: tuple[Kept, ...] = ()
+    pass_rates: PassRates = field(default_factory=PassRates)
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
@@ -146,7 +150,7 @@ class Learner:
         # One assignment: a signal can come before or after it, not in between. To copy its state, a GPU would have to
         # be read; there the last checkpoint has to do.
         if self.compute.device == "cpu":
-            self._finished = _Finished(step, dict(self.running), self.pool, self.scaler.state_dict())
+            self._finished = _Finished(step, dict(self.running), self.pool, self.pass_rates, self.scaler.state_dict())
 
     def undo(self) -> int:
         """Discard what an interrupted update has changed; returns the number of the last finished one, or 0."""
@@ -154,7 +158,7 @@ class Learner:
         self.discard_gradients()
         if before is None:
             return 0
-        self.running, self.pool = dict(before.running), before.pool
+        self.running, self.pool, self.pass_rates = dict(before.running), before.pool, before.pass_rates
         self.scaler.load_state_dict(before.scaler)
         if before.weights is not None and before.optimizer is not None:
             with torch.no_grad():

@@ -27,7 +27,8 @@ from securecoderl_edge.training.update.ppo import (
     explained_variance,
     masked_mean,
 )
-from securecoderl_edge.training.update.rollout import Rollout, collect, partial_weight, with_coin_flips
+from securecoderl_edge.training.update.prompt_sampling import RESAMPLED, rows_of_varied_groups, sample_update
+from securecoderl_edge.training.update.rollout import Rollout, partial_weight
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
 from securecoderl_edge.training.update.trajectory import Trajectory, is_masked, trajectory_of
 
@@ -41,10 +42,8 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     started, skipped = time.monotonic(), learner.skipped_steps
     ppo, size = update.settings.ppo, update.settings.ppo.samples_per_prompt
     # 1 sample, 2 score
-    rollout = collect(learner, update.scorer, update.prompted(), size, ppo, *update.seed("sample"))
-    rollout = with_coin_flips(rollout, update)
     weight = partial_weight(update.phase, update.step, update.steps)
-    rewards = torch.tensor(rollout.rewards(weight, update.settings.reward))
+    rollout, rewards, resampled = sample_update(learner, update, weight)
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
     varied = rows_of_varied_groups(rewards, size)
@@ -63,11 +62,12 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     learner.count(SAMPLED, tokens)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
-        "episode": update.step * len(rewards),
+        "episode": update.step * ppo.batch_size + int(learner.running.get(RESAMPLED, 0)),
         "objective/reward": rewards.mean().item(),
         "objective/partial_weight": weight,
         **facts,
         **rollout.rates(),
+        **resampled,
         "groups_used": len(rows) // size,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),
@@ -102,18 +102,6 @@ def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int
     # 6 clipped loss and optimizer steps
     facts = optimize(learner, update, trajectory, minibatches, first_pass)
     return {**trajectory_metrics(learner, trajectory, ppo), **facts}
-
-
-def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
-    """Indices of the completions in groups whose rewards (B,) differ.
-
-    In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
-    filter of DAPO, arXiv:2503.14476, section 3.2).
-    """
-    groups = rewards.view(-1, group_size)
-    varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
-    rows: list[int] = varied.nonzero()[:, 0].tolist()
-    return rows
 
 
 def with_log_probs(

@@ -57,6 +57,20 @@ class Rollout:
     own: Numbers | None = None
     own_name: str = "function_reward"
 
+    def joined(self, other: Rollout) -> Rollout:
+        """This rollout, and then another one."""
+        moved = [replace(done, prompt=len(self.problems) + done.prompt) for done in other.completions]
+        return Rollout(
+            self.problems + other.problems,
+            self.completions + moved,
+            self.scores + other.scores,
+            self.prompts + other.prompts,
+            self.seconds_sample + other.seconds_sample,
+            self.seconds_score + other.seconds_score,
+            None if self.own is None or other.own is None else [*self.own, *other.own],
+            self.own_name,
+        )
+
     def group_of(self, row: int, size: int) -> list[TokenCompletion]:
         """The ``size`` completions of the prompt that the one at ``row`` continues."""
         first = row - row % size
@@ -80,7 +94,7 @@ class Rollout:
         return [mixed(*pair, reward.weight_of_own) for pair in zip(ours, self.own, strict=True)]
 
 
-def with_coin_flips(rollout: Rollout, update: Update) -> Rollout:
+def with_coin_flips(rollout: Rollout, update: Update, *attempt: int) -> Rollout:
     """The rollout with a reward that says nothing of the programs, if ``reward.random`` asks for it.
 
     Each completion has a coin of its own, equal programs too. All processes flip the same ones, a resumed run as well.
@@ -88,7 +102,7 @@ def with_coin_flips(rollout: Rollout, update: Update) -> Rollout:
     share = update.settings.reward.random
     if share is None:
         return rollout
-    coin = random.Random(seed_of(*update.seed("random reward")))
+    coin = random.Random(seed_of(*update.seed("random reward"), *attempt))
     flips: Numbers = [float(coin.random() < share) for _ in rollout.completions]
     return replace(rollout, own=flips, own_name="random_reward")
 
@@ -131,6 +145,13 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
 def solves_problem(score: Score, reward: RewardSettings) -> bool:
     """Whether training pays a program for passing all tests."""
     return score.passes_all_tests and not pays_no_test(score, reward)
+
+
+def is_correct(rollout: Rollout, row: int, reward: RewardSettings) -> bool:
+    """Whether a completion solves its problem. With numbers in place of R: its own is above 0."""
+    if rollout.own is not None and reward.weight_of_own == 1:
+        return (rollout.own[row] or 0.0) > 0
+    return solves_problem(rollout.scores[row], reward)
 
 
 def pays_no_test(score: Score, reward: RewardSettings) -> bool:

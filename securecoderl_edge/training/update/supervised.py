@@ -38,8 +38,8 @@ from securecoderl_edge.training.update.rollout import (
     Rollout,
     all_completions,
     collect,
+    is_correct,
     own_completions,
-    solves_problem,
     with_coin_flips,
 )
 from securecoderl_edge.training.update.sequences import (
@@ -155,12 +155,10 @@ def correct_rows(
     Args:
         only_secure: R_sec must be 1, too.
     """
-    replaced = rollout.own if reward.weight_of_own == 1 else None
     rewards = _rewards(rollout, reward)
     rows = []
     for row, (done, score) in enumerate(zip(rollout.completions, rollout.scores, strict=True)):
-        is_correct = solves_problem(score, reward) if replaced is None else (replaced[row] or 0.0) > 0
-        if done.finished and is_correct and (score.is_secure or not only_secure):
+        if done.finished and is_correct(rollout, row, reward) and (score.is_secure or not only_secure):
             rows.append(row)
     programs = [(rollout.scores[row].id, rollout.scores[row].program, rewards[row]) for row in rows]
     return [rows[index] for index in best_programs(programs, most)]
