@@ -77,7 +77,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         **facts,
         **rollout.rates(),
         "groups_used": len(rows) // size,
-        "val/num_eos_tokens": complete,
+        "val/num_eos_tokens": sum(done.token_ids[-1] in learner.end_tokens for done in rollout.completions),
         "truncated_rate": 1 - complete / len(rollout.completions),
         "tokens": tokens,
         "tokens_per_second": tokens / (ended - started),
