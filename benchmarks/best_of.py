@@ -20,10 +20,12 @@ from record import publish
 
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
+from securecoderl_edge.problems.groups import groups_by_id
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes.opening import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.scoring.intervals import Interval, paired_difference, rate_interval
+from securecoderl_edge.scoring.cluster_intervals import difference_over_seeds, merged, rate_over_groups
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import by_problem, passes_all_tests
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -52,7 +54,7 @@ def chosen(rows: Sequence[Row], given: int | None) -> Row:
 
 
 def as_record(interval: Interval) -> dict[str, float]:
-    """Rounded, for the result file."""
+    """Rounded, for the result file; intervals are over groups of variants."""
     return {name: round(getattr(interval, name), 4) for name in ("value", "low", "high")}
 
 
@@ -75,15 +77,17 @@ def main() -> None:
             rows = list(evaluate(runtime, problems, scorer, plan).rows)
             spent = runtime.usage().decode_tokens - before.decode_tokens
             seconds[samples] = {"seconds": round(time.monotonic() - started, 1), "tokens": spent}
-    groups = list(by_problem(rows).values())
-    one = [[passes_all_tests(row) for row in group] for group in groups]
-    measured: dict[str, Any] = {"pass_at_1": as_record(rate_interval(one))}
+    of_problems, known = by_problem(rows), groups_by_id(problems)
+    labels = [known[problem] for problem in of_problems]
+    one = [[passes_all_tests(row) for row in samples] for samples in of_problems.values()]
+    measured: dict[str, Any] = {"pass_at_1": as_record(rate_over_groups(one, labels))}
     for name, given in GIVEN.items():
-        best = [[passes_all_tests(chosen(group, given))] for group in groups]
-        measured[f"best_of_8_{name}"] = as_record(rate_interval(best))
-        gain = paired_difference([list(map(float, each)) for each in one], [list(map(float, each)) for each in best])
-        measured[f"gain_{name}"] = as_record(gain)
-    publish({**measured, "cost": seconds, "problems": len(groups), "model": spec.label}, arguments.json)
+        best = [[passes_all_tests(chosen(samples, given))] for samples in of_problems.values()]
+        measured[f"best_of_8_{name}"] = as_record(rate_over_groups(best, labels))
+        sides = ([merged([list(map(float, each)) for each in side], labels)] for side in (one, best))
+        measured[f"gain_{name}"] = as_record(difference_over_seeds(*sides))
+    counts = {"problems": len(labels), "groups": len(set(labels))}
+    publish({**measured, "cost": seconds, **counts, "model": spec.label}, arguments.json)
 
 
 if __name__ == "__main__":
