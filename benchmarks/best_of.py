@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,15 @@ from record import publish
 
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
+from securecoderl_edge.problems.groups import groups_by_id
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.opening import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.scoring.intervals import Interval, paired_difference, rate_interval
+from securecoderl_edge.scoring.cluster_intervals import difference_over_seeds, merged, rate_over_groups
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import by_problem, passes_all_tests
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -77,20 +79,29 @@ class Measured:
     """One model: whether each sample of each problem passes all tests, and the chosen one; and what it cost.
 
     Attributes:
+        groups: labels of the problems: variants of one are in one group.
         best: by the names of `GIVEN`. cost: by samples per problem.
     """
 
+    groups: list[Hashable]
     one: list[list[float]]
     best: dict[str, list[list[float]]]
     cost: dict[int, dict[str, float]]
 
     def record(self) -> dict[str, Any]:
         """For the result file."""
-        made: dict[str, Any] = {"pass_at_1": as_record(_rate(self.one))}
+        made: dict[str, Any] = {"pass_at_1": self._rate(self.one)}
         for name, best in self.best.items():
-            made[f"best_of_{SAMPLES}_{name}"] = as_record(_rate(best))
-            made[f"gain_{name}"] = as_record(paired_difference(self.one, best))
+            made[f"best_of_{SAMPLES}_{name}"] = self._rate(best)
+            made[f"gain_{name}"] = self.difference(self.one, best)
         return {**made, "cost": self.cost}
+
+    def _rate(self, outcomes: list[list[float]]) -> dict[str, float]:
+        return as_record(rate_over_groups([[bool(each) for each in samples] for samples in outcomes], self.groups))
+
+    def difference(self, first: list[list[float]], second: list[list[float]]) -> dict[str, float]:
+        """Second minus first, of equal problems."""
+        return as_record(difference_over_seeds(*([merged(side, self.groups)] for side in (first, second))))
 
 
 def measure(model: str, problems: Sequence[Problem], settings: BenchSettings, scorer: Scorer) -> Measured:
@@ -110,7 +121,8 @@ def measure(model: str, problems: Sequence[Problem], settings: BenchSettings, sc
         for name, given in GIVEN.items()
     }
     one = [[float(passes_all_tests(row)) for row in groups[problem.id]] for problem in problems]
-    return Measured(one, best, cost)
+    known = groups_by_id(problems)
+    return Measured([known[problem.id] for problem in problems], one, best, cost)
 
 
 def against_policy(base: Measured, policy: Measured, run: Run | None) -> dict[str, Any]:
@@ -119,8 +131,8 @@ def against_policy(base: Measured, policy: Measured, run: Run | None) -> dict[st
     per_problem = {"base": base.cost[SAMPLES]["tokens"] / count, "policy": policy.cost[1]["tokens"] / count}
     made: dict[str, Any] = {
         "policy": policy.record(),
-        "policy_one_minus_base_best": as_record(paired_difference(by_shown, policy.one)),
-        "policy_best_minus_base_best": as_record(paired_difference(by_shown, policy.best["shown_tests"])),
+        "policy_one_minus_base_best": base.difference(by_shown, policy.one),
+        "policy_best_minus_base_best": base.difference(by_shown, policy.best["shown_tests"]),
         "tokens_per_problem": {name: round(tokens, 1) for name, tokens in per_problem.items()},
     }
     if run is not None and (outcomes := run.outcomes()) and all("tokens_sampled" in each for _, each in outcomes):
@@ -130,12 +142,8 @@ def against_policy(base: Measured, policy: Measured, run: Run | None) -> dict[st
     return made
 
 
-def _rate(groups: list[list[float]]) -> Interval:
-    return rate_interval([[bool(each) for each in group] for group in groups])
-
-
 def as_record(interval: Interval) -> dict[str, float]:
-    """Rounded, for the result file."""
+    """Rounded, for the result file; intervals are over groups of variants."""
     return {name: round(getattr(interval, name), 4) for name in ("value", "low", "high")}
 
 
@@ -152,7 +160,8 @@ def main() -> None:
     problems = bench_problems(settings)
     with Scorer() as scorer:
         base = measure(arguments.model, problems, settings, scorer)
-        measured = {**base.record(), "problems": len(problems), "model": resolve_model(arguments.model).label}
+        measured = {**base.record(), "model": resolve_model(arguments.model).label}
+        measured |= {"problems": len(problems), "groups": len(set(base.groups))}
         measured["problems_that_show_tests"] = sum(bool(shown_tests(problem)) for problem in problems)
         if arguments.policy is not None:
             policy = measure(arguments.policy, problems, settings, scorer)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import say
+from securecoderl_edge.commands.console import say, track
 from securecoderl_edge.commands.export_messages import say_result, say_verified, write_sidecars
 from securecoderl_edge.commands.measuring import measure_exports
 from securecoderl_edge.commands.options import ModelName, options_from
@@ -145,13 +145,26 @@ def _export_files(
     results, failed = [], 0
     out = Path()
 
-    def log(message: str) -> None:
-        say(f"{out}: {message}")
+    stage = ""
 
-    with Workbench(
-        base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_file(spec.source), config.device
-    ) as workbench:
-        for quant in quants:
+    def log(message: str) -> None:
+        nonlocal stage
+        stage = message.removesuffix(" ...")
+        say(f"{out}: {message}")
+        progress.show_stage(stage, 0, 0, "")
+
+    def wrote(done: int, total: int) -> None:
+        progress.show_stage(stage, done, total, "tensors")
+
+    source = gguf_file(spec.source)
+    with (
+        track(len(quants), "exporting", lines=False) as progress,
+        Workbench(
+            base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, source, config.device, wrote
+        ) as workbench,
+    ):
+        for number, quant in enumerate(quants):
+            progress.reach(number)
             out = target_of(spec, kind, quant, config.out)
             try:
                 result = export_as(workbench, kind, quant, out, config.force)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
 _BUSY = 0.2
+_SECONDS_BETWEEN = 0.1  # of two looks at the tokens that are decoded
 
 
 def measure_all(
@@ -96,7 +97,16 @@ def _measure(
         def report(now: EvaluationProgress) -> None:
             progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
 
-        evaluation = measure(spec, problems, scorer, config, out, report, factor, engine)
+        told = -_SECONDS_BETWEEN
+
+        def decoded(pieces: int, most: int) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if not pieces or now - told >= _SECONDS_BETWEEN:
+                told = now
+                progress.show_stage("decoding", pieces, most, "tokens")
+
+        evaluation = measure(spec, problems, scorer, config, out, report, factor, engine, decoded)
     made = len(evaluation.rows) - evaluation.reused
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
     say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -32,7 +33,7 @@ from securecoderl_edge.prompts.styles import (
 )
 from securecoderl_edge.runs import ENVIRONMENT, EVALUATIONS, Run, phase_of, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.scoring.intervals import bootstrap_mean
+from securecoderl_edge.scoring.cluster_intervals import labels_of, mean_over_groups
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 
@@ -298,7 +299,7 @@ def _training(run: Run) -> list[str]:
 
 
 def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
-    """The validation reward of the selected update, with its interval."""
+    """The validation reward of the selected update, with its interval over groups of problems."""
     folder = next((folder for folder in run.phase_folders() if phase_of(folder) == phase), None)
     if folder is None or not (folder / EVALUATIONS).is_file():
         return ""
@@ -307,13 +308,15 @@ def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
         rows = [row for row in rows if row.get("step") == facts.get("chosen_step")]
         rewards = [float(reward) for reward in rows[-1]["rewards"]]
         samples = int(read_toml(run.path / "config.toml").get("selection", {}).get("samples", 1))
-        interval = bootstrap_mean([rewards[start : start + samples] for start in range(0, len(rewards), samples)])
+        of_problems = [rewards[start : start + samples] for start in range(0, len(rewards), samples)]
+        groups = labels_of(rows[-1], len(of_problems))
+        interval = mean_over_groups(of_problems, groups)
     except (IndexError, KeyError, TypeError, ValueError, SceError):
         return ""
-    return (
-        f"; reward on {len(rewards) // samples} held-out problems {interval.value:.3f} "
-        f"[{interval.low:.3f}, {interval.high:.3f}] (95 % CI)"
-    )
+    count = len(set(groups))
+    in_groups = f" in {count} group{'s'[: count > 1]}" if count < len(groups) else ""
+    bounds = "" if math.isnan(interval.low) else f" [{interval.low:.3f}, {interval.high:.3f}] (95 % CI)"
+    return f"; reward on {len(of_problems)} held-out problems{in_groups} {interval.value:.3f}{bounds}"
 
 
 def _limits(run: Run | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ def write_gguf(
     name: str,
     prompt_style: str | None = None,
     pre_tokenizer: str | None = None,
+    on_tensor: Callable[[int, int], None] = lambda done, total: None,
 ) -> GgufSummary:
     """Write ``base`` with ``adapter`` merged in to ``path``; callers pass a temporary path and rename it.
 
@@ -67,6 +69,7 @@ def write_gguf(
         name: the model's name in the file's header.
         prompt_style: prompt style that the model was trained with; it is written to the header.
         pre_tokenizer: see `read_vocabulary`.
+        on_tensor: called with the number of tensors that are written, and that of all.
 
     Raises:
         UsageError: architecture, tokenizer or adapter that export does not support (named).
@@ -93,7 +96,8 @@ def write_gguf(
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for source, tensor in merged_tensors(base, adapter):
+        for done, (source, tensor) in enumerate(merged_tensors(base, adapter)):
+            on_tensor(done, len(parts))
             for target, rows in parts.get(source, []):
                 writer.write_tensor_data(_encode(target, arranged(source, tensor[rows], shape), types[target]))
         if divisors.size:

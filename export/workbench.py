@@ -32,6 +32,7 @@ class Workbench:
         pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer.
         gguf_base: the GGUF file that ``base`` was converted from; an adapter is verified on it.
         device: of the original model, see `reference_of`.
+        on_tensor: see `write_gguf`.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class Workbench:
         pre_tokenizer: str | None = None,
         gguf_base: Path | None = None,
         device: str = "cpu",
+        on_tensor: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self._device = device
+        self._device, self._on_tensor = device, on_tensor
         self.gguf_base = gguf_base
         self.base, self.adapter, self.log = base, adapter, log
         self.prompt_style, self.pre_tokenizer = prompt_style, pre_tokenizer
@@ -96,7 +98,7 @@ class Workbench:
         kind = "f32" if read_architecture(self.base).parameters() <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"
         self.log("writing the base model, to verify the adapter ...")
-        write_gguf(self.base, None, kind, path, out.stem, None, self.pre_tokenizer)
+        write_gguf(self.base, None, kind, path, out.stem, None, self.pre_tokenizer, self._on_tensor)
         return path, kind
 
     def _folder(self, out: Path) -> Path:
@@ -106,7 +108,8 @@ class Workbench:
         return Path(self._stack.enter_context(folder))
 
     def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
-        return write_gguf(self.base, self.adapter, kind, path, out.stem, self.prompt_style, self.pre_tokenizer)
+        style, pre_tokenizer = self.prompt_style, self.pre_tokenizer
+        return write_gguf(self.base, self.adapter, kind, path, out.stem, style, pre_tokenizer, self._on_tensor)
 
     def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
         """Write a verified float file to quantize, on the disk of ``out``; f32 if a weight exceeds f16."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 # Completions requested at once. It fixes which problems share a batch, and so the samples: a resumed evaluation must
 # split the problems in the same places.
 BATCH = 64
+
+
+# Called while a batch is decoded, with the pieces of text so far and the most that there can be. A piece is a token;
+# those with parts of a character count together.
+OnText = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -100,11 +106,15 @@ def evaluate(
     plan: EvaluationPlan = EvaluationPlan(),
     log: EvaluationLog | None = None,
     on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
+    on_text: OnText = lambda pieces, most: None,
 ) -> Evaluation:
     """Generate programs for each problem and score them.
 
     A batch is decoded, then scored: programs that run during decoding would distort its speed. With a ``log``, rows are
     written as they are made, and existing rows are reused.
+
+    Args:
+        on_text: see `OnText`.
 
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
@@ -125,11 +135,14 @@ def evaluate(
             prompts = [format.prompt(problem) for problem in shown]
             # Of the whole statements: `sce score`, which reads the rows, cannot cut them.
             facts = [prompt_facts(problem, format, extract) for problem in chunk]
+            most, pieces = len(prompts) * samples * sampling.max_tokens, itertools.count(1)
+            on_text(0, most)
             answers = runtime.generate(
                 prompts,
                 samples,
                 replace(sampling, seed=seed),
-                facts=facts,
+                lambda *_, pieces=pieces, most=most: on_text(next(pieces), most),
+                facts,
             )
             spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:

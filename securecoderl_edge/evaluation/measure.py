@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_batches, with_budgets
-from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, OnText, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.groups import groups_by_id
 from securecoderl_edge.problems.problem import Problem
@@ -40,6 +40,7 @@ def measure(
     on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
     time_factor: float = 1.0,
     engine: str = LOCAL,
+    on_text: OnText = lambda pieces, most: None,
 ) -> Evaluation:
     """Open one model, evaluate it, close it.
 
@@ -47,6 +48,7 @@ def measure(
         out: folder for the rows; existing rows of the same model with the same settings are reused.
         time_factor: that of ``scorer``.
         engine: see `is_ray`. On a cluster, each node or GPU opens the model, and has a scorer of its own.
+        on_text: see `OnText`; not called on a cluster.
 
     Raises:
         SceError: the model cannot be opened, or see `evaluate`.
@@ -61,7 +63,7 @@ def measure(
         else:
             model = opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel)
             with model as (runtime, format):
-                evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress)
+                evaluation = evaluate(runtime, problems, scorer, settings.plan(format), log, on_progress, on_text)
     return replace(
         evaluation,
         label=spec.label,

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.scoring.cluster_intervals import mean_over_seeds, merged, rate_over_seeds
-from securecoderl_edge.scoring.intervals import (
-    Interval,
-    bootstrap_mean,
-    pass_at_k,
-    percentile,
-    rate_interval,
-    share_interval,
-)
+from securecoderl_edge.scoring.cluster_intervals import mean_over_groups, rate_over_groups, share_over_groups
+from securecoderl_edge.scoring.intervals import Interval, pass_at_k, percentile
 from securecoderl_edge.scoring.metrics import (
     EVERY_METRIC,
     Row,
@@ -147,13 +140,10 @@ def _estimates(of_problems: Sequence[Sequence[Row]], labels: Sequence[str]) -> d
         values = [values_of(metric, rows) for rows in of_problems]
         if not any(values):
             continue
-        if len(set(labels)) < len(labels):
-            estimate = rate_over_seeds if metric.is_rate else mean_over_seeds
-            estimates[metric.name] = estimate([merged(values, labels)])
-        elif metric.is_rate:
-            estimates[metric.name] = rate_interval([[value > 0 for value in samples] for samples in values])
+        if metric.is_rate:
+            estimates[metric.name] = rate_over_groups([[value > 0 for value in samples] for samples in values], labels)
         else:
-            estimates[metric.name] = bootstrap_mean(values)
+            estimates[metric.name] = mean_over_groups(values, labels)
     return estimates
 
 
@@ -170,11 +160,7 @@ def _pass_at(
     ks = sorted({k for k in (*_PASS_AT, least) if k <= least})
     counts = [(len(rows), sum(map(bool, map(is_right, rows)))) for rows in of_problems]
     samples = sum(n for n, _ in counts)
-    shares = {k: [pass_at_k(n, passed, k) for n, passed in counts] for k in ks}
-    if len(set(labels)) == len(labels):
-        return {k: share_interval(each, samples) for k, each in shares.items()}
-    grouped = {k: merged([[share] for share in each], labels) for k, each in shares.items()}
-    return {k: replace(rate_over_seeds([each]), n=samples) for k, each in grouped.items()}
+    return {k: share_over_groups([pass_at_k(n, passed, k) for n, passed in counts], labels, samples) for k in ks}
 
 
 def _percentiles(seconds: Sequence[float]) -> Percentiles | None:

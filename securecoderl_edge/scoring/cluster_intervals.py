@@ -30,10 +30,18 @@ method).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from securecoderl_edge.scoring.intervals import Z_95, Interval, wilson_interval
+from securecoderl_edge.scoring.intervals import (
+    Z_95,
+    Interval,
+    bootstrap_mean,
+    rate_interval,
+    share_interval,
+    wilson_interval,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +61,35 @@ def merged(of_problems: Sequence[Sequence[T]], groups: Sequence[Hashable]) -> li
     for each, group in zip(of_problems, groups, strict=True):
         samples.setdefault(group, []).extend(each)
     return list(samples.values())
+
+
+def labels_of(record: Mapping[str, Any], problems: int) -> Sequence[Hashable]:
+    """The labels of the groups in a record that training wrote; each problem is one where it has none."""
+    groups = record.get("groups")
+    has_them = isinstance(groups, list) and len(groups) == problems and all(isinstance(each, str) for each in groups)
+    return groups if has_them and isinstance(groups, list) else range(problems)
+
+
+def rate_over_groups(outcomes: Sequence[Sequence[bool]], groups: Sequence[Hashable]) -> Interval:
+    """The rate of successes of one seed, from the samples of each problem and its group.
+
+    As `intervals.rate_interval` if no problem is a variant of another.
+    """
+    if len(set(groups)) == len(groups):
+        return rate_interval(outcomes)
+    return rate_over_seeds([merged([[float(each) for each in samples] for samples in outcomes], groups)])
+
+
+def mean_over_groups(values: Sequence[Sequence[float]], groups: Sequence[Hashable]) -> Interval:
+    """The mean, likewise; as `intervals.bootstrap_mean` if no problem is a variant of another."""
+    return bootstrap_mean(values) if len(set(groups)) == len(groups) else mean_over_seeds([merged(values, groups)])
+
+
+def share_over_groups(shares: Sequence[float], groups: Sequence[Hashable], samples: int) -> Interval:
+    """The mean of one fraction per problem, likewise; as `intervals.share_interval` if no problem is a variant."""
+    if len(set(groups)) == len(groups):
+        return share_interval(shares, samples)
+    return replace(rate_over_seeds([merged([[share] for share in shares], groups)]), n=samples)
 
 
 def mean_over_seeds(values: Values) -> Interval:

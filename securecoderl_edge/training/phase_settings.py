@@ -207,6 +207,11 @@ class PpoSettings:
     )
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion in tokens.", minimum=1)
+    end_with_program: bool = setting(
+        False,
+        "A completion ends with its program, as in sce bench, and counts as complete: behind the block of code that a "
+        "prompt of the style prefilled began, or before the next section. In the style chat another block may follow.",
+    )
     rollout_sequences: int = setting(
         64, "Completions sampled in parallel, at least those of one prompt; bounds memory.", minimum=1
     )

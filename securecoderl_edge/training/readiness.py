@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.problems.groups import group_labels
 from securecoderl_edge.runs import READINESS, Run
-from securecoderl_edge.scoring.intervals import Interval, pass_at_k, share_interval
+from securecoderl_edge.scoring.cluster_intervals import share_over_groups
+from securecoderl_edge.scoring.intervals import Interval, pass_at_k
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.training.phase_settings import OF_GROUPS, RL_PHASES, PpoSettings
@@ -46,6 +48,7 @@ class Readiness:
         zero_variance: fraction of groups whose rewards are equal; None if the baseline is not that of a group.
         prompts: of one update. group: completions per prompt in an update.
         seconds: that it took.
+        groups: the label of each problem's group, see `problems.groups`; empty in reports from before it was kept.
     """
 
     phase: str
@@ -59,6 +62,7 @@ class Readiness:
     prompts: int
     group: int
     seconds: float
+    groups: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -68,16 +72,16 @@ class Readiness:
     def pass_at(self, k: int) -> Interval:
         """pass@k, unbiased, for k up to the completions per problem."""
         shares = [pass_at_k(self.completions, passed, k) for passed in self.passed]
-        return share_interval(shares, self.total)
+        return share_over_groups(shares, self.groups or range(len(shares)), self.total)
 
     def updates_to_pass(self) -> Interval:
         """The expected number of the first update with a program that passes all tests, without training.
 
-        If no completion passed, only ``low`` is finite: by the rule of three, a group solves at most 3 / problems of
-        the problems (95 %).
+        If no completion passed, only ``low`` is finite: by the rule of three, a group solves at most 3 / n of the
+        problems (95 %), of n groups of problems.
         """
         if not any(self.passed):
-            low = expected_updates(min(1.0, 3 / len(self.passed)), self.prompts)
+            low = expected_updates(min(1.0, 3 / len(set(self.groups or range(len(self.passed))))), self.prompts)
             return Interval(math.inf, low, math.inf, self.total)
         rate = self.pass_at(self.group)
         value, low, high = (expected_updates(each, self.prompts) for each in (rate.value, rate.high, rate.low))
@@ -104,7 +108,8 @@ class Readiness:
 
     def facts(self) -> dict[str, str]:
         """The whole report as short texts by name, in order."""
-        facts = {"readiness": f"{len(self.passed)} problems x {self.completions} completions of {self.start}"}
+        variants = f" in {len(set(self.groups))} groups" if len(set(self.groups)) < len(self.groups) else ""
+        facts = {"readiness": f"{len(self.passed)} problems{variants} x {self.completions} completions of {self.start}"}
         for k in _PASS_AT:
             rate = self.pass_at(k)
             facts[f"pass@{k}"] = f"{100 * rate.value:.1f} %, 95 % CI [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
@@ -225,6 +230,7 @@ def measure_readiness(
         prompts=ppo.batch_size // ppo.samples_per_prompt,
         group=ppo.samples_per_prompt,
         seconds=time.monotonic() - began,
+        groups=tuple(group_labels(chosen)),
     )
 
 
@@ -242,13 +248,15 @@ def _from_record(record: Mapping[str, Any]) -> Readiness:
     Raises:
         KeyError, TypeError, ValueError: not such a record.
     """
-    report = Readiness(**{**record, "passed": tuple(record["passed"]), "levels": tuple(record["levels"])})
+    lists = {name: tuple(record.get(name, ())) for name in ("passed", "levels", "groups")}
+    report = Readiness(**{**record, **lists})
     counts = (report.completions, report.prompts, report.group, *report.passed, *report.levels)
     rates = (report.truncated, 0.0 if report.zero_variance is None else report.zero_variance)
     is_one = (
         all(type(count) is int for count in counts)
         and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
-        and all(isinstance(text, str) for text in (report.phase, report.start, report.key))
+        and all(isinstance(text, str) for text in (report.phase, report.start, report.key, *report.groups))
+        and len(report.groups) in (0, len(report.passed))
         and max(_PASS_AT) <= report.completions <= _MOST
         and 1 <= report.group <= report.completions
         and 1 <= report.prompts <= _MOST

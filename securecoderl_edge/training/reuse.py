@@ -44,6 +44,8 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
     keys: dict[str, str] = {}
     before: list[str] = []
     table = without(without_changeable(to_table(settings)), ("ppo.reference",))  # hashed, too
+    ends = () if settings.ppo.end_with_program else ("end_with_program",)
+    table["ppo"] = {name: value for name, value in table["ppo"].items() if name not in ends}  # as before it was there
     for phase in settings.phases:
         before.append(phase)
         used = {name: value for name, value in table.items() if name not in (*_WITHOUT_EFFECT, *PHASES)}
@@ -51,6 +53,8 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if not set(before) & set(BY_PPO):
             names = _PPO_IN_SFT if phase == "sft" else _PPO_IN_SELF_TRAINING
             used["ppo"] = {name: table["ppo"].get(name) for name in names}
+            if settings.ppo.end_with_program:  # also in evaluations
+                used["ppo"]["end_with_program"] = True
         if phase == "sft":
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":

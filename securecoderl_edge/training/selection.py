@@ -34,12 +34,14 @@ class HeldOutResult:
     Attributes:
         rewards: reward of each program, by problem and sample.
         solved: whether it passes all tests, likewise.
+        groups: the label of each problem's group, see `problems.groups`; empty in records from before it was kept.
     """
 
     step: int
     rewards: tuple[float, ...]
     solved: tuple[bool, ...]
     syntax_rate: float
+    groups: tuple[str, ...] = ()
 
     @property
     def reward(self) -> float:
@@ -62,7 +64,8 @@ class HeldOutResult:
     def to_record(self, phase: str) -> dict[str, Any]:
         """The JSON object of a line of evaluations.jsonl."""
         means = {"phase": phase, "reward": self.reward, "all_tests_rate": self.all_tests_rate}
-        return {**means, **vars(self), "rewards": list(self.rewards), "solved": list(map(int, self.solved))}
+        lists = {"rewards": self.rewards, "solved": map(int, self.solved), "groups": self.groups}
+        return {**means, **vars(self), **{name: list(values) for name, values in lists.items()}}
 
 
 def result_from_record(record: dict[str, Any]) -> HeldOutResult:
@@ -75,7 +78,8 @@ def result_from_record(record: dict[str, Any]) -> HeldOutResult:
     solved = tuple(bool(each) for each in record["solved"])
     if not rewards or not all(map(math.isfinite, rewards)) or len(solved) != len(rewards):
         raise ValueError("evaluation without rewards, or with other numbers of them")
-    return HeldOutResult(int(record["step"]), rewards, solved, float(record["syntax_rate"]))
+    groups = tuple(str(each) for each in record.get("groups", ()))
+    return HeldOutResult(int(record["step"]), rewards, solved, float(record["syntax_rate"]), groups)
 
 
 def hold_out(
@@ -135,7 +139,7 @@ def evaluate_policy(
     rewards = tuple(rollout.rewards(0.0 if phase in ("binary", "rft") else 1.0, reward))
     rates = mean_of_scores(rollout.scores)
     solved = tuple(passes_all_tests(score.to_record()) for score in rollout.scores)
-    return HeldOutResult(step, rewards, solved, rates["syntax_rate"])
+    return HeldOutResult(step, rewards, solved, rates["syntax_rate"], tuple(group_labels(held_out)))
 
 
 def best_of(evaluations: Sequence[HeldOutResult], metric: str) -> HeldOutResult:

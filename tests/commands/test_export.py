@@ -15,9 +15,10 @@ from export_runs import folder, names, run
 from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
-from securecoderl_edge.export.card import license_of
+from securecoderl_edge.export.card import _held_out, license_of
 from securecoderl_edge.models.gguf.header import header_strings, is_adapter, read_header
 from securecoderl_edge.problems.problem_file import write_problems
+from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.spec import default_models, resolve_model
 
 __all__ = ["folder"]  # a fixture
@@ -65,6 +66,21 @@ def test_the_card_says_base_license_training_agreement_and_limits(folder: Path) 
     modelfile = (exports / "mine-q8_0.gguf.Modelfile").read_text()
     assert '\nFROM ./mine-q8_0.gguf\nTEMPLATE """### Instruction:\n' in modelfile
     assert 'PARAMETER stop "### Instruction:"' in modelfile
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"), [(["a", "b"], "problems 0.875"), (["a", "a"], "problems in 1 group 0.875")]
+)
+def test_the_held_out_reward_of_a_card_is_over_groups_of_problems(folder: Path, labels: list[str], words: str) -> None:
+    """Two variants of one task are one observation, of which there is no interval."""
+    run_folder = Run(folder / "runs" / "mine")
+    (file,) = run_folder.path.glob("phases/*-sft/evaluations.jsonl")
+    row = json.loads(file.read_text().splitlines()[-1])
+    file.write_text(json.dumps({**row, "groups": labels}) + "\n")
+    ((phase, facts),) = run_folder.outcomes()
+    said = _held_out(run_folder, phase, facts)
+    assert words in said
+    assert ("95 % CI" in said) == (len(set(labels)) == 2)
 
 
 def test_the_license_of_a_base_is_looked_up_in_its_folder(base: Path, tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ def test_progress_ends_with_every_row(scorer: Scorer) -> None:
     assert (seen[-1].total, seen[-1].reward, seen[-1].syntax_rate) == (5, 1.0, 1.0)
 
 
+def test_the_pieces_of_text_of_each_batch_are_counted_while_it_is_decoded(scorer: Scorer) -> None:
+    """A program that takes minutes to end would otherwise look like one that hangs."""
+    told: list[tuple[int, int]] = []
+    plan = EvaluationPlan(samples=2, sampling=Sampling(max_tokens=7), batch=4)
+    evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:3], scorer, plan, on_text=lambda *now: told.append(now))
+    assert told == [*((count, 28) for count in range(13)), *((count, 14) for count in range(7))]
+
+
 def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> None:
     runtime = FakeRuntime(always(RIGHT))
     evaluate(runtime, PROBLEMS, scorer)

@@ -20,6 +20,7 @@ from securecoderl_edge.evaluation.report.contents import MOST_RUNS, read_content
 from securecoderl_edge.evaluation.report.page import render_page
 from securecoderl_edge.evaluation.report.run_history import read_history
 from securecoderl_edge.runs import Run
+from securecoderl_edge.scoring.intervals import rate_interval
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import SIGNS
 
@@ -340,6 +341,26 @@ def test_a_held_out_mean_has_an_interval_where_the_run_has_each_program(make_run
     assert result.pass_rate[0] is None
     assert result.pass_rate[1] is not None
     assert result.pass_rate[1].low < 0.5 < result.pass_rate[1].high
+
+
+@pytest.mark.parametrize("labels", [["a", "a", "b", "b"], ["a", "b", "c", "d"], ["a"], "aabb", [1, 1, 2, 2], None])
+def test_a_held_out_mean_is_over_the_groups_that_the_run_recorded(make_run: MakeRun, labels: object) -> None:
+    run = make_run([update("binary", 2)], done={"binary": outcome(2, 2)})
+    solved = [1, 1, 1, 1, 0, 0, 0, 0]
+    row = {
+        "phase": "binary", "step": 2, "reward": 0.5, "rewards": solved, "all_tests_rate": 0.5, "solved": solved,
+        "groups": labels,
+    }  # fmt: skip
+    (run.path / "phases/1-binary/evaluations.jsonl").write_text(lines([row]))
+    (result,) = read_contents([run]).results
+    rate, reward = result.pass_rate[-1], result.reward[-1]
+    assert rate is not None
+    assert reward is not None
+    of_problems = rate_interval([[True, True], [True, True], [False, False], [False, False]])
+    is_grouped = labels == ["a", "a", "b", "b"]
+    assert (rate.high - rate.low > of_problems.high - of_problems.low) == is_grouped
+    assert is_grouped or rate == of_problems
+    assert (reward.high > 1) == is_grouped, "a mean of two groups says nothing"
 
 
 def two_runs(make_run: MakeRun) -> tuple[Run, Run]:

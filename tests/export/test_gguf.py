@@ -377,7 +377,9 @@ def test_a_missing_tokenizer_is_named(tiny_model: Path, tmp_path: Path) -> None:
 
 def test_rows_that_do_not_fill_blocks_fall_back_to_f16_and_are_reported(tmp_path: Path) -> None:
     base = build_model(tmp_path / "base", intermediate_size=100)
-    summary = write_gguf(base, None, "q8_0", tmp_path / "m.gguf", "m")
+    told: list[tuple[int, int]] = []
+    summary = write_gguf(base, None, "q8_0", tmp_path / "m.gguf", "m", on_tensor=lambda *now: told.append(now))
+    assert [done for done, _ in told] == list(range(told[0][1])), "each tensor is counted"
     assert summary.tensor_types == {"f16": 2, "f32": 5, "q8_0": 13}
     check_bounds(measure(tmp_path / "m.gguf", base, None, PROMPTS, [], 4), "q8_0")
 

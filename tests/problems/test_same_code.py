@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.same_code import code_form, same_tasks
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.train_eval_split import find_leaks, find_leaks_in_other_words
 
 PRIME = '''def is_prime(n):
@@ -82,3 +84,13 @@ def test_the_words_come_first_and_each_problem_once() -> None:
     assert find_leaks_in_other_words([same_words], [MEASURED]) == []
     assert [leak.by for leak in find_leaks([same_words], [MEASURED])] == ["words"]
     assert leaks(other(solutions=(PRIME, RENAMED))) == [("m", "code")]
+
+
+def test_the_leaks_of_mbpp_clean_are_those_that_its_page_counts() -> None:
+    clean = load_problems("mbpp:clean")
+    found = {"code": set[int](), "name": set[int]()}
+    for number, _, by in same_tasks(clean, load_problems("mbpp:test")):
+        found[by].add(number)
+    page = (Path(__file__).parents[2] / "docs/public-benchmarks.md").read_text()
+    counts = len(found["code"]), len(found["name"] - found["code"])
+    assert f"{sum(counts)} have the code of a reference ({counts[0]}) or the name of a function ({counts[1]})" in page

@@ -94,11 +94,11 @@ def supervise(learner: Learner, ppo: PpoSettings = PPO, step: int = 1) -> dict[s
 def reads_of_ppo(compute: Compute, settings: PpoSettings, tokens: int, running: bool) -> int:
     """Of sampling: the time of the prompts, and the tokens of each step.
 
-    Of learning: whether log-probabilities are finite, twice; metrics, of each step and of all; the scale of earlier
-    updates of small batches, which is kept as a number.
+    Of learning: whether log-probabilities are finite, twice; metrics, of each step and of all, and the KL; the scale
+    of earlier updates of small batches, which is kept as a number.
     """
     steps = settings.epochs * settings.minibatches
-    return 1 + tokens + 2 + steps + 1 + running + reads_of_steps(compute, steps)
+    return 1 + tokens + 2 + steps + 2 + running + reads_of_steps(compute, steps)
 
 
 def reads_of_steps(compute: Compute, steps: int) -> int:

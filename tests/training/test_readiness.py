@@ -103,6 +103,18 @@ def test_the_expected_updates_are_the_mean_of_simulated_runs(
     assert abs(expected_updates(solved, prompts) - statistics.fmean(counts)) < 4 * error
 
 
+def test_variants_of_a_task_widen_the_interval_and_are_one_in_the_rule_of_three() -> None:
+    passed = (8, 8, 8, 8, 0, 0, 0, 0) * 4
+    alone, variants = found(*passed), found(*passed, groups=tuple(f"g{n // 4}" for n in range(32)))
+    narrow, wide = (each.pass_at(1) for each in (alone, variants))
+    assert wide.value == narrow.value == 0.5
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+    assert variants.facts()["readiness"].startswith("32 problems in 8 groups x 8")
+    assert alone.facts()["readiness"].startswith("32 problems x 8")
+    never = found(*[0] * 32, groups=tuple(f"g{n // 4}" for n in range(32)))
+    assert never.updates_to_pass().low == found(*[0] * 8).updates_to_pass().low
+
+
 def test_without_a_pass_only_the_least_number_of_updates_is_known() -> None:
     first = found(*[0] * 30, prompts=5).updates_to_pass()
     assert (first.value, first.high) == (math.inf, math.inf)
@@ -274,6 +286,9 @@ def test_a_dry_run_of_a_model_that_never_passes_advises_sft_and_shows_no_control
         {"zero_variance": 2.0},
         {"start": 3},
         {"more": 1},
+        {"groups": ["a", "b"]},
+        {"groups": [1]},
+        {"groups": 3},
     ],
 )
 def test_a_damaged_report_is_none(lie: dict[str, Any], tmp_path: Path) -> None:

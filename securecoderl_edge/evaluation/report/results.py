@@ -11,7 +11,8 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.report.run_history import PhaseCourse, Point, RunHistory, as_number
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import Run
-from securecoderl_edge.scoring.intervals import Interval, bootstrap_mean, rate_interval
+from securecoderl_edge.scoring.cluster_intervals import labels_of, mean_over_groups, rate_over_groups
+from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.system.files import read_json
 
 BENCH = "bench/bench.json"  # of `sce bench --out RUN/bench`
@@ -139,7 +140,7 @@ def _count(value: object) -> int | None:
 
 
 def _held_out(point: Point, mean: str, programs: str, samples: int) -> Interval | None:
-    """A mean over held-out programs, with an interval over problems if the row has the value of each program."""
+    """A mean over held-out programs, with an interval over groups of problems if the row has each program's value."""
     value, each = point.number(mean), point.row.get(programs)
     if value is None:
         return None
@@ -148,9 +149,12 @@ def _held_out(point: Point, mean: str, programs: str, samples: int) -> Interval 
     bare = Interval(value, math.nan, math.nan, len(known))
     if not known or len(known) != len(numbers) or len(known) % samples:
         return bare
-    groups = [known[start : start + samples] for start in range(0, len(known), samples)]
-    is_rate = programs == "solved"
-    found = rate_interval([[one > 0 for one in group] for group in groups]) if is_rate else bootstrap_mean(groups)
+    of_problems = [known[start : start + samples] for start in range(0, len(known), samples)]
+    groups = labels_of(point.row, len(of_problems))
+    if programs == "solved":
+        found = rate_over_groups([[one > 0 for one in each] for each in of_problems], groups)
+    else:
+        found = mean_over_groups(of_problems, groups)
     # Of another mean than the one that was recorded, the interval would mislead.
     return found if math.isclose(found.value, value, abs_tol=1e-6) else bare
 

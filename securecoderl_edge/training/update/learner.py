@@ -339,6 +339,12 @@ def shuffled(count: int, seed: int) -> list[int]:
     return order
 
 
+def norm_metric(norms: Sequence[float]) -> dict[str, float]:
+    """The mean of the gradients' norms before clipping, without those of steps that an overflow of float16 skipped."""
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    return {"grad_norm": sum(finite) / len(finite)} if finite else {}
+
+
 def precision_metrics(learner: Learner, skipped_before: int) -> dict[str, Any]:
     """Metrics of dtypes and memory in an update."""
     metrics: dict[str, Any] = {"peak_rss_mib": round(peak_rss_bytes() / 2**20, 1)}

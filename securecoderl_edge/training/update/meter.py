@@ -61,18 +61,22 @@ class Meter:
         if time.monotonic() - self._told >= _SECONDS_BETWEEN:
             self._pass_on(self._stage)
 
-    def counting(self, most: int, ends: frozenset[int]) -> Callable[[int, int, int], bool]:
-        """A `Sampler.on_token` that counts tokens and ends no completion.
+    def counting(
+        self, most: int, ends: frozenset[int], is_over: Callable[[int, int, int], bool] = lambda *_: False
+    ) -> Callable[[int, int, int], bool]:
+        """A `Sampler.on_token` that counts tokens.
 
         Args:
             most: tokens of a completion. ends: tokens that finish one.
+            is_over: a `Sampler.on_token` that knows which completions end otherwise; by default none.
         """
         lengths: Counter[tuple[int, int]] = Counter()
 
         def count(prompt: int, sample: int, token: int) -> bool:
             lengths[prompt, sample] += 1
-            self.advance(1, most - lengths[prompt, sample] if token in ends else 0)
-            return False
+            has_ended = is_over(prompt, sample, token)
+            self.advance(1, most - lengths[prompt, sample] if has_ended or token in ends else 0)
+            return has_ended
 
         return count
 

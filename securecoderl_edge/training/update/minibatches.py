@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.training.phase_settings import GRPO, PpoSettings
-from securecoderl_edge.training.update.learner import TRAINED, Learner, Update, memory_for, seed_of, shuffled
+from securecoderl_edge.training.update.learner import (
+    TRAINED,
+    Learner,
+    Update,
+    memory_for,
+    norm_metric,
+    seed_of,
+    shuffled,
+)
 from securecoderl_edge.training.update.ppo import kl_loss, policy_loss, value_loss
 from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, micro_batches
 from securecoderl_edge.training.update.trajectory import Trajectory
@@ -89,7 +97,7 @@ def optimize(
         minibatches: of the first epoch. first_pass: the forward pass of the last piece of the first one.
     """
     ppo, only_value = update.settings.ppo, update.step <= update.settings.ppo.value_warmup_steps
-    sums, first_ratio_error, grad_norm, steps = dict.fromkeys(_MEANS, 0.0), 0.0, 0.0, 0
+    sums, first_ratio_error, norms, steps = dict.fromkeys(_MEANS, 0.0), 0.0, list[float](), 0
     tokens = sum(trajectory.batch.lengths[row] for each in minibatches for rows in each.pieces for row in rows)
     learner.meter.begin("learning", ppo.epochs * tokens)
     for step in range(ppo.epochs * len(minibatches)):
@@ -115,7 +123,7 @@ def optimize(
             if step and ppo.target_kl is not None and totals[_MEANS.index("policy/approxkl")] > ppo.target_kl:
                 learner.discard_gradients()
                 break
-            grad_norm += learner.step(ppo.max_grad_norm, trajectory.tensors())[1]
+            norms.append(learner.step(ppo.max_grad_norm, trajectory.tensors())[1])
         worst = max(learner.team.collect([worst]))
         for name, value in zip(_MEANS, totals.tolist(), strict=True):
             sums[name] += value
@@ -131,7 +139,7 @@ def optimize(
         "val/first_ratio_error": first_ratio_error,
         "val/epochs": epoch + 1,
         "val/steps": steps,
-        "grad_norm": grad_norm / steps,
+        **norm_metric(norms),
     }
 
 

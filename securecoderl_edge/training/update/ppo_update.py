@@ -29,15 +29,15 @@ from securecoderl_edge.training.update.ppo import (
 )
 from securecoderl_edge.training.update.prompt_sampling import RESAMPLED, rows_of_varied_groups, sample_update
 from securecoderl_edge.training.update.rollout import Rollout, partial_weight
-from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs
+from securecoderl_edge.training.update.sequences import TokenBatch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.training.update.trajectory import Trajectory, is_masked, trajectory_of
 
 
 def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
-    KL, entropy and ratios are those of the completions in the update; without any they are missing, and KL where
-    nothing needs it. The rates of scores are those of all sampled completions.
+    Entropy and ratios are those of the completions in the update; without any they are missing. KL, where something
+    needs it, and the rates of scores are those of all sampled completions.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     ppo, size = update.settings.ppo, update.settings.ppo.samples_per_prompt
@@ -51,10 +51,15 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     rows = [row for row in rows if not all(is_masked(done, ppo) for done in rollout.group_of(row, size))]
     collected = time.monotonic()
     facts: dict[str, float] = {}
+    trajectory = None
     if rows:
-        facts = learn(learner, update, rollout, rows, rewards)
+        facts, trajectory = learn(learner, update, rollout, rows, rewards)
     else:
         count_zero_advantages(ppo, learner.running)
+    if learner.measures_kl:
+        facts["objective/kl"] = kl = kl_to_reference(learner, rollout, rows, trajectory, ppo).item()
+        if ppo.reference is None and not has_kl_loss(ppo):
+            facts["objective/non_score_reward"] = -ppo.kl_coefficient * kl
     ended = time.monotonic()
     if ppo.advantage in OF_GROUPS:
         facts["zero_variance_rate"] = 1 - len(varied) / len(rewards)
@@ -69,7 +74,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         **rollout.rates(),
         **resampled,
         "groups_used": len(rows) // size,
-        "val/num_eos_tokens": complete,
+        "val/num_eos_tokens": sum(done.token_ids[-1] in learner.end_tokens for done in rollout.completions),
         "truncated_rate": 1 - complete / len(rollout.completions),
         "tokens": tokens,
         "tokens_per_second": tokens / (ended - started),
@@ -82,8 +87,10 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     return metrics, rollout
 
 
-def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int], rewards: Tensor) -> dict[str, float]:
-    """Steps 3 to 6 on some ``rows`` of a rollout, whole groups; returns their metrics.
+def learn(
+    learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int], rewards: Tensor
+) -> tuple[dict[str, float], Trajectory]:
+    """Steps 3 to 6 on some ``rows`` of a rollout, whole groups; returns their metrics, and what they were made of.
 
     Args:
         rewards: of all completions of the rollout.
@@ -101,7 +108,7 @@ def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int
     trajectory = estimate_advantages(trajectory, ppo, learner.running)
     # 6 clipped loss and optimizer steps
     facts = optimize(learner, update, trajectory, minibatches, first_pass)
-    return {**trajectory_metrics(learner, trajectory, ppo), **facts}
+    return {**trajectory_metrics(learner, trajectory), **facts}, trajectory
 
 
 def with_log_probs(
@@ -122,13 +129,7 @@ def with_log_probs(
     tokens = sum(batch.lengths[row] for rows in pieces for row in rows)
     learner.meter.begin("log-probabilities", tokens * (2 if learner.measures_kl else 1))
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
-        reference = None
-        if learner.teacher is not None:
-            rows = len(learner.teacher.get_input_embeddings().weight)
-            reference, _, _ = _evaluate(learner, batch.within(rows), pieces, temperature, model=learner.teacher)
-        elif learner.measures_kl:
-            with reference_active(learner.model):
-                reference, _, _ = _evaluate(learner, batch, pieces, temperature)
+        reference = _of_reference(learner, batch, pieces, temperature) if learner.measures_kl else None
         log_probs, values, last = _evaluate(learner, batch, pieces, temperature, for_update=True)
         learner.team.add_up([log_probs, values, *([] if reference is None else [reference])])
     trajectory = replace(
@@ -138,6 +139,15 @@ def with_log_probs(
         if computed is not None and not torch.isfinite(computed).all():
             raise NotFiniteError(f"a log-probability of the {name}", trajectory.tensors())
     return trajectory, last
+
+
+def _of_reference(learner: Learner, batch: TokenBatch, pieces: Sequence[list[int]], temperature: float) -> Tensor:
+    """(B, T) log-probabilities of the teacher, or else of the policy that the KL refers to."""
+    if learner.teacher is None:
+        with reference_active(learner.model):
+            return _evaluate(learner, batch, pieces, temperature)[0]
+    rows = len(learner.teacher.get_input_embeddings().weight)
+    return _evaluate(learner, batch.within(rows), pieces, temperature, model=learner.teacher)[0]
 
 
 def _evaluate(
@@ -174,25 +184,54 @@ def _evaluate(
     return log_probs, estimates, kept
 
 
-def trajectory_metrics(learner: Learner, trajectory: Trajectory, ppo: PpoSettings) -> dict[str, float]:
-    """KL and entropy of the sampling policy, how far its sampler is from it, and how good its values were.
+def kl_to_reference(
+    learner: Learner, rollout: Rollout, rows: Sequence[int], trajectory: Trajectory | None, ppo: PpoSettings
+) -> Tensor:
+    """The mean over all completions of log pi - log pi_ref: KL(pi || pi_ref), in nats per completion.
+
+    Groups without variance are often those that the policy has learned, so a mean without them would be another. Those
+    that leave no gradient (of such a group, or masked) are represented by the first of their group, with the
+    log-probabilities of the sampler: one more pass over an eighth of them, with groups of eight.
+
+    Args:
+        rows: the completions of the ``trajectory``, if there are any.
+    """
+    total, known = torch.zeros((), device=learner.compute.device), set[int]()
+    if trajectory is not None:
+        known = {row for row, size in zip(rows, trajectory.sizes, strict=True) if size}
+        total = ((trajectory.log_probs - trajectory.reference) * (trajectory.weights > 0)).sum()
+    others: dict[int, list[int]] = {}
+    for row in range(len(rollout.completions)):
+        if row not in known:
+            others.setdefault(row // ppo.samples_per_prompt, []).append(row)
+    if others:
+        chosen = [rollout.completions[group[0]] for group in others.values()]
+        pairs = [(rollout.prompts[done.prompt], done.token_ids) for done in chosen]
+        batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
+        learner.meter.begin("log-probabilities", sum(batch.lengths))
+        with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
+            pieces = list(micro_batches(batch, ppo.micro_batch_tokens, learner.team))
+            with torch.no_grad():
+                reference = _of_reference(learner, batch, pieces, ppo.temperature)
+            learner.team.add_up([reference])
+        sampled = torch.tensor([log_prob for done in chosen for log_prob in done.log_probs], device=total.device)
+        counts = torch.tensor([float(len(group)) for group in others.values()], device=total.device)
+        total = total + (((batch.spread(sampled) - reference) * batch.mask).sum(1) * counts).sum()
+    return total / len(rollout.completions)
+
+
+def trajectory_metrics(learner: Learner, trajectory: Trajectory) -> dict[str, float]:
+    """Entropy of the sampling policy, how far its sampler is from it, and how good its values were.
 
     Masked completions, whose log-probabilities are not computed, count in none.
     """
     log_probs, mask = trajectory.log_probs, (trajectory.weights > 0).float()
     drift = (trajectory.sampled - log_probs).abs() * mask
-    kl = ((log_probs - trajectory.reference) * mask).sum(1)
     means = {
-        "objective/kl": kl[[row for row, size in enumerate(trajectory.sizes) if size]].mean(),
         "objective/entropy_estimate": masked_mean(-log_probs, mask),
         "sampling/sampling_logp_difference/mean": masked_mean(drift, mask),
         "sampling/sampling_logp_difference/max": drift.max(),
     }
     if learner.value_head is not None:
         means["val/explained_variance"] = explained_variance(trajectory.values, trajectory.returns, mask)
-    metrics = dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
-    if not learner.measures_kl:
-        del metrics["objective/kl"]
-    elif ppo.reference is None and not has_kl_loss(ppo):
-        metrics["objective/non_score_reward"] = -ppo.kl_coefficient * metrics["objective/kl"]
-    return metrics
+    return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))

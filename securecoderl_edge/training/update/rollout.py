@@ -18,7 +18,7 @@ from securecoderl_edge.models.other import sample_with_generate
 from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.own_reward import Numbers, columns_of, mixed
 from securecoderl_edge.scoring.reward import PASSED_SHARE, PRINTING, beyond_constant, combine
@@ -30,6 +30,7 @@ from securecoderl_edge.training.phase_settings import PpoSettings
 from securecoderl_edge.training.settings import RewardSettings
 from securecoderl_edge.training.update.learner import Learner, Update, memory_for, seed_of
 from securecoderl_edge.training.update.meter import PROGRAMS
+from securecoderl_edge.training.update.program_end import ProgramEnd
 from securecoderl_edge.training.update.sequences import TokenIds
 
 if TYPE_CHECKING:
@@ -195,14 +196,15 @@ def collect(
     def submit(done: TokenCompletion) -> None:
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
-            answer = done.token_ids[:-1] if done.finished else done.token_ids
+            answer = done.token_ids[:-1] if done.token_ids[-1] in learner.end_tokens else done.token_ids
             text = texts[done.prompt, done.token_ids] = learner.tokenizer.decode(answer)
             program = extract_program(text, facts[done.prompt])
             pending[done.prompt, done.token_ids] = scorer.score_async(
                 problems[done.prompt], program, extract=learner.extract
             )
 
-    completions = own_completions(learner, prompts, samples, ppo, *seed, on_finished=submit)
+    ends = facts if ppo.end_with_program else None
+    completions = own_completions(learner, prompts, samples, ppo, *seed, on_finished=submit, facts=ends)
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
@@ -239,12 +241,14 @@ def own_completions(
     *seed: object,
     on_finished: Callable[[TokenCompletion], None] | None = None,
     truncate: Callable[[Tensor], Tensor] | None = None,
+    facts: Sequence[PromptFacts | None] | None = None,
 ) -> list[TokenCompletion]:
     """This process's part of the completions, ``samples`` of each prompt, sampled with the adapter that is active.
 
     Args:
         on_finished: called with completions that end while others are being decoded, if that costs no time.
         truncate: see `Sampler`.
+        facts: of the prompts, if completions end with their programs, see `ProgramEnd`.
     """
     own, completions = learner.team.share(range(len(prompts))), list[TokenCompletion]()
     learner.meter.begin("sampling", len(own) * samples * ppo.max_tokens)
@@ -260,9 +264,10 @@ def own_completions(
                     for number in part
                 ]
             )
+            programs = ProgramEnd(learner.tokenizer, [None if facts is None else facts[number] for number in part])
             sampler = Sampler(
                 ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True,
-                on_token=learner.meter.counting(ppo.max_tokens, learner.end_tokens),
+                on_token=learner.meter.counting(ppo.max_tokens, learner.end_tokens, programs.is_over),
             )  # fmt: skip
             completions += _sampled(learner, prompts, part, samples, sampler, on_finished)
         if learner.decoder is not None:

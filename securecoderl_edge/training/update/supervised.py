@@ -30,6 +30,7 @@ from securecoderl_edge.training.update.learner import (
     Update,
     memory_for,
     next_problems,
+    norm_metric,
     precision_metrics,
     seed_of,
     shuffled,
@@ -61,7 +62,7 @@ def sft_update(learner: Learner, update: Update) -> tuple[dict[str, Any], None]:
     seconds = time.monotonic() - started
     metrics = {
         "loss/sft": loss,
-        "grad_norm": gradient,
+        **norm_metric([gradient]),
         "tokens": sum(batch.lengths),
         "tokens_per_second": sum(batch.lengths) / seconds,
         "seconds": seconds,
@@ -199,7 +200,7 @@ def step_on(learner: Learner, pairs: Sequence[tuple[TokenIds, TokenIds]], tokens
         return {}
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     loss, gradient = supervised_step(learner, batch, tokens)
-    return {"loss/sft": loss, "grad_norm": gradient}
+    return {"loss/sft": loss, **norm_metric([gradient])}
 
 
 def supervised_step(learner: Learner, batch: TokenBatch, micro_tokens: int) -> tuple[float, float]:

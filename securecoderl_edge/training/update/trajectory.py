@@ -26,9 +26,11 @@ class Trajectory:
         weights: what each token counts in the mean of the loss: 1, or for GRPO one over the length of its completion.
             Of masked completions 0.
         sizes: the sums of the rows of ``weights``, known without reading the device.
-        share: of the tokens of all completions of the update; for GRPO and Dr. GRPO, of the completions. Those that
-            were dropped have zero advantage, but count in every mean: a batch with one group that has variance is one
-            eighth of the evidence of a batch with eight, and must not make an equally large step.
+        share: s, of the tokens of all completions of the update; for GRPO and Dr. GRPO, of the completions. Those that
+            were dropped have zero advantage, but count in every mean. So one group with variance of eight makes an
+            eighth of the gradient that it would make alone. Where the batch's root mean square scales the advantages,
+            the zeros lower that too, and s becomes sqrt(s): 0.35 instead of 0.125. Then gradients have the same noise
+            whatever s is, and those of few groups a smaller signal.
         sampled: log-probabilities as the sampler computed them.
         log_probs: the same, of the same policy, by the forward pass that the loss repeats.
         reference: log-probabilities of the SFT policy or the teacher; those of the policy where no KL is measured.
