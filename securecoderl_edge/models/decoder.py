@@ -19,6 +19,7 @@ from torch.nn import functional
 from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.fused import activated, rotated, torchs_attention
 from securecoderl_edge.models.joined_linear import JoinedLinear
+from securecoderl_edge.models.sizes import CPU_PACE, GPU_PACE
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
 
 # Positions whose angles are computed at a time.
@@ -82,8 +83,11 @@ class Decoder:
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_DecodingLayer] = []
+        # Whether it computes with few kernels, as a GPU needs it; a CPU is faster with fewer passes over memory.
+        self.on_card = self.device.type == "cuda"
+        self.pace = GPU_PACE if self.on_card else CPU_PACE
         # See `recorded_step`.
-        self.records_steps = self.device.type == "cuda"
+        self.records_steps = self.on_card
         self.last_graph: Any = None
         # Tokens of prompts that it has processed, and the time for them.
         self.prompt_tokens, self.prompt_seconds = 0, 0.0

@@ -15,8 +15,33 @@ BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16"
 _LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU = 128 << 20, 24 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.
 CACHE_GROWTH = 32
+# The attention kernels of a GPU copy a mask whose length is no multiple of this.
+ALIGNED = 8
 # Prompt tokens that are processed at a time.
 PREFILL_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often the host looks at a batch that is decoded, and how often it changes the shapes of its tensors.
+
+    Attributes:
+        rounds: tokens that are drawn for each row between two reads; those behind the end of a row are dropped.
+        growth: tokens by which the KV cache grows at a time.
+        drop_at: part of the rows that must have ended before they are dropped, which copies the cache.
+        refill_at: the same while other completions wait for their places.
+    """
+
+    rounds: int
+    growth: int
+    drop_at: float
+    refill_at: float
+
+
+CPU_PACE = Pace(rounds=1, growth=CACHE_GROWTH, drop_at=0.25, refill_at=0.25)
+# Each new shape is a step that is started kernel by kernel, and one that is recorded: together as long as dozens of
+# recorded steps. A read waits until the device has nothing left to do. Rows cost little next to the weights.
+GPU_PACE = Pace(rounds=8, growth=256, drop_at=0.75, refill_at=0.5)
 
 
 @dataclass(frozen=True)

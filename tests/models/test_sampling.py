@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapt
         assert done.finished == (done.token_ids[-1] in ends)
 
 
-def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: Any, monkeypatch: Any) -> None:
+def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: Any) -> None:
     decoder = Decoder(adapted, torch.float32)
     tokens = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     ends = frozenset(range(0, 400, 7))
@@ -178,7 +179,7 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
         return [done.token_ids for done in sample(decoder, tokens, 2, Sampler(1.0, 20, ends, uniforms))]
 
     compacted = run()
-    monkeypatch.setattr("securecoderl_edge.models.sampling._COMPACT_SHARE", 1.1)
+    decoder.pace = replace(decoder.pace, drop_at=1.1)
     assert run() == compacted
 
 
