@@ -72,8 +72,9 @@ class DrawingBatch(RunningBatch):
     def _draw_round(self, logits: Tensor) -> None:
         sampler, place = self._sampler, self._round
         tokens, log_probs = draw_tokens(
-            logits, sampler.temperature, self._uniforms[place].reshape(-1), sampler.truncate, tempered=sampler.tempered
-        )
+            logits, sampler.temperature, self._uniforms[place].reshape(-1), sampler.truncate,
+            tempered=sampler.tempered, on_card=self._decoder.on_card,
+        )  # fmt: skip
         self._tokens.copy_(tokens)
         # Read as one tensor; float32 holds token ids exactly.
         self._drawn[place] = torch.stack([tokens.float(), log_probs])

@@ -13,6 +13,8 @@ BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16"
 
 # Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds.
 _LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU = 128 << 20, 24 << 20
+# Bytes of a float32 number for each token of the vocabulary, of all rows that a GPU draws at a time.
+_DRAWN_BYTES = 256 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.
 CACHE_GROWTH = 32
 # The attention kernels of a GPU copy a mask whose length is no multiple of this.
@@ -121,3 +123,8 @@ def logits_at_a_time(device: str, vocabulary: int) -> int:
     """Rows of float32 logits that are computed together."""
     size = _LOGITS_CHUNK_BYTES_ON_CPU if device == "cpu" else _LOGITS_CHUNK_BYTES
     return max(1, size // (4 * vocabulary))
+
+
+def drawn_at_a_time(vocabulary: int) -> int:
+    """Rows of logits from which a GPU draws tokens together."""
+    return max(1, _DRAWN_BYTES // (4 * vocabulary))
