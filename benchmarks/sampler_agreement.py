@@ -36,7 +36,8 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.joined_linear import JoinedLinear
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import RunningBatch, Sampler, sample
+from securecoderl_edge.models.running_batch import RunningBatch
+from securecoderl_edge.models.sampling import Sampler, sample
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.models.transformer import hidden_states, output_weight
 from securecoderl_edge.problems.sources import load_problems

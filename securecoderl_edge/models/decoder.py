@@ -7,6 +7,7 @@ decoding step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from torch.nn import functional
 from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.fused import activated, rotated, torchs_attention
 from securecoderl_edge.models.joined_linear import JoinedLinear
+from securecoderl_edge.models.sizes import CPU_PACE, GPU_PACE
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
 
 # Positions whose angles are computed at a time.
@@ -82,8 +84,11 @@ class Decoder:
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_DecodingLayer] = []
+        # Whether it computes with few kernels, as a GPU needs it; a CPU is faster with fewer passes over memory.
+        self.on_card = self.device.type == "cuda"
+        self.pace = GPU_PACE if self.on_card else CPU_PACE
         # See `recorded_step`.
-        self.records_steps = self.device.type == "cuda"
+        self.records_steps = self.on_card
         self.last_graph: Any = None
         # Tokens of prompts that it has processed, and the time for them.
         self.prompt_tokens, self.prompt_seconds = 0, 0.0
@@ -201,8 +206,8 @@ class Decoder:
         norms, activation = shape.kind.norms, shape.kind.activation
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             (cosine, sine), seen = sights[layer.window]
-            normed = self._normed(hidden, layer.qkv_norm) if norms.before_attention else hidden.to(self.dtype)
-            projected = layer.qkv.product(normed)
+            normed = self._normed(hidden, layer.qkv_norm) if norms.before_attention else hidden
+            projected = self._product(layer.qkv, normed)
             if layer.query_key_norm is not None and shape.kind.query_key_norm == "projection":
                 projected = self._norm_projections(projected, layer.query_key_norm)
             every = projected.view(rows, width, heads, shape.head_size).transpose(1, 2)
@@ -213,13 +218,11 @@ class Decoder:
                 query_key = rotated(query_key, cosine, sine)
             keys[:, :, at] = query_key[:, shape.heads :]
             values[:, :, at] = every[:, turned:]
-            mixed = attended(query_key[:, : shape.heads], keys, values, seen, fused=self._fused)
-            flat = mixed.transpose(1, 2).reshape(rows, width, -1)
-            hidden = self._added(hidden, layer.out.product(flat), layer.attention_norm)
-            normed = self._normed(hidden, layer.gate_up_norm) if norms.before_mlp else hidden.to(self.dtype)
-            gate, up = layer.gate_up.product(normed).chunk(2, -1)
-            inner = activated(gate, activation).mul_(up)
-            hidden = self._added(hidden, layer.down.product(inner), layer.mlp_norm)
+            mixed = self._attended(query_key[:, : shape.heads], keys, values, seen)
+            hidden = self._added(hidden, self._product(layer.out, mixed), layer.attention_norm)
+            normed = self._normed(hidden, layer.gate_up_norm) if norms.before_mlp else hidden
+            gate, up = self._product(layer.gate_up, normed).chunk(2, -1)
+            hidden = self._added(hidden, self._product(layer.down, activated(gate, activation), up), layer.mlp_norm)
         last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, shape.norm_epsilon)
         logits: Tensor = functional.linear(last.to(self.dtype), self._head)
         return logits
@@ -233,10 +236,38 @@ class Decoder:
             length = min(self.context, -(-bound // _ANGLES) * _ANGLES)
             every = torch.arange(max(length, bound), device=self.device)[None]
             cosine, sine = rotations(self._trunk, self._shape, every, window)
+            if self.on_card:
+                cosine = torch.cat([cosine, cosine], -1)  # see `rotated`
             table = self._angles[window] = cosine[0].to(self.dtype), sine[0].to(self.dtype)
         return table[0][positions][:, None], table[1][positions][:, None]
 
+    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """(B, T, ...) outputs of all heads for scaled ``query`` (B, heads, T, D)."""
+        rows, _, width, size = query.shape
+        if not self.on_card:
+            return attended(query, keys, values, bias, fused=self._fused).transpose(1, 2).reshape(rows, width, -1)
+        if width > 1:
+            return attended(query, keys, values, bias).transpose(1, 2)
+        # The kernel that takes a mask takes no heads that share keys; as its queries they all see the same entries.
+        grouped = query.reshape(rows, keys.shape[1], -1, size)
+        return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias, scale=1.0)[:, None]
+
+    def _product(self, linear: JoinedLinear, inputs: Tensor, factor: Tensor | None = None) -> Tensor:
+        """(B, T, out) outputs of ``linear`` for ``inputs`` (B, T, ...), times ``factor`` of their shape."""
+        if not self.on_card:
+            return linear.product(inputs.to(self.dtype) if factor is None else inputs.mul_(factor))
+
+        def write(place: Tensor) -> None:
+            if factor is None:
+                place.view(inputs.shape).copy_(inputs)
+            else:
+                torch.mul(inputs, factor, out=place)
+
+        return linear.product_of((*inputs.shape[:2], math.prod(inputs.shape[2:])), self.dtype, write)
+
     def _rms(self, values: Tensor) -> Tensor:
+        if self.on_card:
+            return functional.rms_norm(values, values.shape[-1:], None, self._shape.norm_epsilon)
         # One norm and one factor per row: fewer passes than rms_norm, which is not fused on a CPU.
         mean_square = torch.linalg.vector_norm(values, dim=-1, keepdim=True).square_().div_(values.shape[-1])
         normed: Tensor = values * mean_square.add_(self._shape.norm_epsilon).rsqrt_()
@@ -244,7 +275,7 @@ class Decoder:
 
     def _normed(self, hidden: Tensor, scale: Tensor | None) -> Tensor:
         normed = self._rms(hidden)
-        return (normed if scale is None else normed * scale).to(self.dtype)
+        return normed if scale is None else normed * scale
 
     def _norm_projections(self, projected: Tensor, scale: Tensor) -> Tensor:
         sizes = [self._shape.query_size, self._shape.key_value_size, self._shape.key_value_size]

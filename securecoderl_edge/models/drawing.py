@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from securecoderl_edge.models.sizes import drawn_at_a_time
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -132,13 +134,26 @@ def draw_tokens(
     truncate: Callable[[Tensor], Tensor] | None = None,
     *,
     tempered: bool = False,
+    on_card: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """As `draw`, one token per row of ``logits`` (B, V): the tokens, and their log-probabilities.
 
     Args:
         uniforms: (B,) numbers from [0, 1).
         truncate, tempered: see `sampling.Sampler`.
+        on_card: pass over the logits as few times as fused kernels need, for some rows at a time.
     """
+    if on_card:
+        parts = math.ceil(len(logits) / drawn_at_a_time(logits.shape[1]))
+        if parts > 1:
+            import torch
+
+            pieces = [
+                draw_tokens(rows, temperature, own, truncate, tempered=tempered, on_card=True)
+                for rows, own in zip(logits.chunk(parts), uniforms.chunk(parts), strict=True)
+            ]
+            return torch.cat([chosen for chosen, _ in pieces]), torch.cat([found for _, found in pieces])
+        return _draw_by_shares(logits, temperature, uniforms, truncate, tempered=tempered)
     logits = logits.float()
     if temperature < _LOWEST_TEMPERATURE:
         chosen = logits.argmax(-1)
@@ -153,17 +168,51 @@ def draw_tokens(
     return chosen, logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
 
 
-def first_above_in_rows(weights: Tensor, parts: Tensor) -> Tensor:
-    """(B,) `first_above` of each row of ``weights`` (B, V), for ``parts`` (B,)."""
+def _draw_by_shares(
+    logits: Tensor,
+    temperature: float,
+    uniforms: Tensor,
+    truncate: Callable[[Tensor], Tensor] | None,
+    *,
+    tempered: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `draw_tokens`, by kernels that read 16 bits and write float32: no copy of the logits, one of the shares."""
+    import torch
+
+    if temperature < _LOWEST_TEMPERATURE:
+        chosen = logits.argmax(-1)
+    else:
+        # A tensor with a dimension makes the quotient float32; a number would be divided by in 16 bits.
+        scores = logits
+        if temperature != 1:
+            scores = logits / torch.full((1,), temperature, dtype=torch.float32, device=logits.device)
+        if truncate is not None:
+            scores = truncate(scores.float())
+        shares = scores.softmax(-1, dtype=torch.float32)
+        chosen = first_above_in_rows(shares, uniforms, _block_within(logits.shape[1]))
+        if tempered or scores is logits:
+            return chosen, shares.gather(-1, chosen[:, None])[:, 0].log()
+    return chosen, logits.log_softmax(-1, dtype=torch.float32).gather(-1, chosen[:, None])[:, 0]
+
+
+def _block_within(vocabulary: int) -> int:
+    """Tokens of a block: all blocks are full if there are not too many of them, for a last one must be padded."""
+    full = math.gcd(vocabulary, _BLOCK)
+    return full if full >= _BLOCK // 4 else _BLOCK
+
+
+def first_above_in_rows(weights: Tensor, parts: Tensor, size: int = _BLOCK) -> Tensor:
+    """(B,) `first_above` of each row of ``weights`` (B, V), for ``parts`` (B,), by blocks of ``size`` tokens."""
     import torch
     from torch.nn.functional import pad
 
-    blocks = pad(weights, (0, -weights.shape[1] % _BLOCK)).view(len(weights), -1, _BLOCK)
+    lacking = -weights.shape[1] % size
+    blocks = (pad(weights, (0, lacking)) if lacking else weights).reshape(len(weights), -1, size)
     ends = blocks.sum(-1).cumsum(-1)
     wanted = parts[:, None] * ends[:, -1:]
     block = (ends <= wanted).sum(-1, keepdim=True).clamp_max(ends.shape[1] - 1)
     before = pad(ends, (1, 0)).gather(-1, block)
-    inside = blocks[torch.arange(len(weights), device=weights.device), block[:, 0]].cumsum(-1)
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, size))[:, 0].cumsum(-1)
     # Rounding must not lead out of the block, or to a token without weight.
     rest = torch.minimum((wanted - before).clamp_min(0), inside[:, -1:] * _BELOW_ONE)
-    return block[:, 0] * _BLOCK + (inside <= rest).sum(-1).clamp_max(_BLOCK - 1)
+    return block[:, 0] * size + (inside <= rest).sum(-1).clamp_max(size - 1)

@@ -155,7 +155,8 @@ def sample_with_generate(
     import torch
     from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
-    from securecoderl_edge.models.sampling import PartialCompletions, left_padded
+    from securecoderl_edge.models.running_batch import left_padded
+    from securecoderl_edge.models.sampling import PartialCompletions
 
     count = len(prompts) * samples
     completions = PartialCompletions(sampler, samples, model.dtype)

@@ -13,10 +13,37 @@ BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16"
 
 # Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds.
 _LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU = 128 << 20, 24 << 20
+# Bytes of a float32 number for each token of the vocabulary, of all rows that a GPU draws at a time.
+_DRAWN_BYTES = 256 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.
 CACHE_GROWTH = 32
+# The attention kernels of a GPU copy a mask whose length is no multiple of this.
+ALIGNED = 8
 # Prompt tokens that are processed at a time.
 PREFILL_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often the host looks at a batch that is decoded, and how often it changes the shapes of its tensors.
+
+    Attributes:
+        rounds: tokens that are drawn for each row between two reads; those behind the end of a row are dropped.
+        growth: tokens by which the KV cache grows at a time.
+        drop_at: part of the rows that must have ended before they are dropped, which copies the cache.
+        refill_at: the same while other completions wait for their places.
+    """
+
+    rounds: int
+    growth: int
+    drop_at: float
+    refill_at: float
+
+
+CPU_PACE = Pace(rounds=1, growth=CACHE_GROWTH, drop_at=0.25, refill_at=0.25)
+# Each new shape is a step that is started kernel by kernel, and one that is recorded: together as long as dozens of
+# recorded steps. A read waits until the device has nothing left to do. Rows cost little next to the weights.
+GPU_PACE = Pace(rounds=8, growth=256, drop_at=0.75, refill_at=0.5)
 
 
 @dataclass(frozen=True)
@@ -96,3 +123,8 @@ def logits_at_a_time(device: str, vocabulary: int) -> int:
     """Rows of float32 logits that are computed together."""
     size = _LOGITS_CHUNK_BYTES_ON_CPU if device == "cpu" else _LOGITS_CHUNK_BYTES
     return max(1, size // (4 * vocabulary))
+
+
+def drawn_at_a_time(vocabulary: int) -> int:
+    """Rows of logits from which a GPU draws tokens together."""
+    return max(1, _DRAWN_BYTES // (4 * vocabulary))

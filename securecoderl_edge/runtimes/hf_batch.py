@@ -12,7 +12,8 @@ from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.drawing import draw_tokens, uniforms_of
-from securecoderl_edge.models.sampling import RunningBatch, not_finite
+from securecoderl_edge.models.running_batch import RunningBatch
+from securecoderl_edge.models.sampling import not_finite
 from securecoderl_edge.runtimes.protocol import DecodingProgress, DecodingTask
 from securecoderl_edge.runtimes.text_writer import BatchRow, Begin
 

@@ -14,7 +14,15 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.other import OtherArchitecture
-from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, PREFILL_TOKENS, Formats, logits_at_a_time
+from securecoderl_edge.models.sizes import (
+    ALIGNED,
+    CACHE_GROWTH,
+    GIB,
+    PREFILL_TOKENS,
+    Formats,
+    drawn_at_a_time,
+    logits_at_a_time,
+)
 from securecoderl_edge.system.heap import GROWTH_BYTES
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.phase_settings import BY_PPO, RL_PHASES, PpoSettings
@@ -230,8 +238,14 @@ def _sampling(
     # One layer's tensors, while the prompts are processed: float32 residuals, the two halves of the MLP, their product.
     at_a_time = min(prompts, max(1, PREFILL_TOKENS // longest_prompt))
     prompt_pass = at_a_time * longest_prompt * (12 * shape.hidden + 4 * shape.intermediate * formats.rollout)
-    # Logits, their float32 copy, probabilities and sums of them.
-    drawing = rows * shape.vocabulary * (formats.rollout + 4 * 4)
+    if formats.device == "cpu":
+        # Logits, their float32 copy, probabilities and sums of them.
+        drawing = rows * shape.vocabulary * (formats.rollout + 4 * 4)
+    else:
+        length += 2 * ALIGNED
+        # Logits; of some rows scores and probabilities. A step that is recorded keeps its own.
+        drawn = min(rows, drawn_at_a_time(shape.vocabulary))
+        drawing = 2 * shape.vocabulary * (rows * formats.rollout + drawn * 2 * 4)
     # A layer's halves of the MLP in float32, joined and scaled, while the weights are merged.
     merging = 4 * 4 * shape.hidden * shape.intermediate
     # One layer is copied when the cache grows.

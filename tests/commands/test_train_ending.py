@@ -37,7 +37,7 @@ STAGES: dict[str, tuple[object, str, str]] = {
     "loading": (resources, "load_base", "selection.problems=0"),
     "readiness": (readiness, "zero_variance_rate", "readiness_problems=2"),
     "held-out evaluation": (phase, "evaluate_policy", "selection.problems=1"),
-    "sampling": (PartialCompletions, "draw", "selection.problems=0"),
+    "sampling": (PartialCompletions, "add", "selection.problems=0"),
     "scoring": (rollout, "result_of", "selection.problems=0"),
     "learning": (Learner, "backward", "selection.problems=0"),
 }

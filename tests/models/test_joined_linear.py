@@ -17,7 +17,7 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import project
 from securecoderl_edge.models.joined_linear import JoinedLinear
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import RunningBatch
+from securecoderl_edge.models.running_batch import RunningBatch
 from securecoderl_edge.models.transformer import hidden_states, output_weight
 
 ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -19,7 +19,7 @@ from quick import few
 from tiny_families import FAMILIES, VARIED, build_family
 
 from securecoderl_edge.models import decoder as decoders
-from securecoderl_edge.models import sampling
+from securecoderl_edge.models import drawing_batch, running_batch
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
@@ -27,7 +27,7 @@ from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.joined_linear import JoinedLinear
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
-from securecoderl_edge.models.sizes import CACHE_GROWTH
+from securecoderl_edge.models.sizes import CACHE_GROWTH, CPU_PACE, GPU_PACE, Pace
 
 # More tokens than a cache grows by; more than the window of the families that have one.
 LENGTH = CACHE_GROWTH + 6
@@ -106,9 +106,10 @@ def test_products_in_16_bits_multiply_one_dtype(
     assert {len(each.token_ids) for each in done} == {LENGTH}
 
 
-def watched(folder: Path, how: Sampler) -> Watch:
+def watched(folder: Path, how: Sampler, pace: Pace = CPU_PACE) -> Watch:
     with pretend_device() as watch:
         decoder = Decoder(adapted(folder, NAME), torch.float32)
+        decoder.pace = pace
         decoder.refresh()
         expect_reads(0)
         watch.uploads.clear()
@@ -122,6 +123,14 @@ def test_a_token_step_reads_the_device_once_and_copies_to_it_once(tiny_qwen: Pat
     # One more for the prompts, so that their time is measured.
     assert (few.reads.total(), many.reads.total()) == (1 + 4, 1 + 14)
     assert many.uploads.total() - few.uploads.total() == 10
+
+
+def test_rounds_of_tokens_read_the_device_once_and_copy_to_it_once(tiny_qwen: Path) -> None:
+    """The first token comes before the cache has room for others."""
+    pace = replace(GPU_PACE, rounds=4)
+    few, many = (watched(tiny_qwen, sampler(length), pace) for length in (1 + 4, 1 + 4 * 4 + 2))
+    assert (few.reads.total(), many.reads.total()) == (1 + 2, 1 + 6)
+    assert many.uploads.total() - few.uploads.total() == 4
 
 
 def test_a_token_step_takes_as_many_operations_whatever_the_number_of_sequences(tiny_qwen: Path) -> None:
@@ -159,10 +168,10 @@ def test_a_mask_on_the_cpu_is_found(tiny_qwen: Path, monkeypatch: pytest.MonkeyP
     def forgets_the_device(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(visible.shape, dtype=dtype)
 
-    monkeypatch.setattr(sampling, "score_bias", forgets_the_device)
+    monkeypatch.setattr(running_batch, "score_bias", forgets_the_device)
     with pytest.raises(BrokenRule, match=r"models/fused.py:torchs_attention: .* operands on the device and on the CPU"):
         watched(tiny_qwen, sampler(2))
-    assert score_bias is not sampling.score_bias
+    assert score_bias is not running_batch.score_bias
 
 
 def test_a_number_read_in_every_layer_is_found(tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,12 +183,12 @@ def test_a_number_read_in_every_layer_is_found(tiny_qwen: Path, monkeypatch: pyt
 
 
 def test_a_second_read_of_a_step_is_counted(tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def looks(*args: Any, real: Any = sampling.draw_tokens, **kwargs: Any) -> Any:
+    def looks(*args: Any, real: Any = drawing_batch.draw_tokens, **kwargs: Any) -> Any:
         tokens, log_probs = real(*args, **kwargs)
         assert log_probs.max().item() <= 0
         return tokens, log_probs
 
-    monkeypatch.setattr(sampling, "draw_tokens", looks)
+    monkeypatch.setattr(drawing_batch, "draw_tokens", looks)
     assert watched(tiny_qwen, sampler(5)).reads.total() == 1 + 2 * 5
 
 

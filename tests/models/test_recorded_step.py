@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.recorded_step import DecodingStep
 from securecoderl_edge.models.sampling import Sampler, sample
+from securecoderl_edge.models.sizes import CPU_PACE, GPU_PACE, Pace
 
 FAMILIES = ["llama", "mistral", "gemma3"]  # with and without windows
 
@@ -28,10 +30,12 @@ class Recording:
 
     def __init__(self, step: DecodingStep) -> None:
         self._step = step
-        self._logits = step._logits = step._forward()
 
     def replay(self) -> None:
-        self._logits.copy_(self._step._forward())
+        logits = self._step._compute()
+        if not hasattr(self._step, "_logits"):  # recording computes nothing
+            self._step._logits = torch.empty_like(logits)
+        self._step._logits.copy_(logits)
 
 
 @pytest.fixture
@@ -54,14 +58,29 @@ def decoder(request: pytest.FixtureRequest, once: Once) -> Decoder:
 
 
 @pytest.mark.parametrize("draw", [sampled, lambda decoder: sampled(decoder, parallel=5), served])
+@pytest.mark.parametrize("pace", [CPU_PACE, GPU_PACE])
 def test_recorded_steps_draw_what_eager_ones_draw(
-    decoder: Decoder, draw: Callable[[Decoder], object], recordings: list[DecodingStep]
+    decoder: Decoder, draw: Callable[[Decoder], object], pace: Pace, recordings: list[DecodingStep]
 ) -> None:
+    decoder.pace, decoder.on_card = pace, pace is GPU_PACE
     eager = draw(decoder)
     assert recordings == []
     decoder.records_steps = True
     assert draw(decoder) == eager
     assert recordings
+
+
+def test_a_recorded_step_draws_unless_the_user_truncates(decoder: Decoder, recordings: list[DecodingStep]) -> None:
+    """What a user's function looks at cannot be recorded; the host calls it behind each step."""
+    uniforms = torch.rand(2, 20, generator=torch.Generator().manual_seed(1))
+    how = Sampler(1.0, 20, frozenset(), uniforms)
+    for truncate in (None, lambda scores: scores.clamp_min(float(scores.min()))):  # changes nothing
+        found = []
+        for decoder.records_steps in (False, True):
+            decoder.pace = GPU_PACE
+            found.append(sample(decoder, [[5, 6, 7], [8, 9]], 1, replace(how, truncate=truncate)))
+        assert found[0] == found[1]
+        assert (recordings[-1]._draw is None) == (truncate is not None)
 
 
 def test_a_finished_row_may_outlast_the_context(tmp_path: Path, recordings: list[DecodingStep]) -> None:
@@ -79,7 +98,7 @@ def test_a_finished_row_may_outlast_the_context(tmp_path: Path, recordings: list
         decoder.records_steps = True
         expected = sample(eager, prompts, 1, how, parallel=12)
         assert sample(decoder, prompts, 1, how, parallel=12) == expected
-    assert max(int((step._inputs[0]).max()) for step in recordings) > context + 1, "no row outlasts it"
+    assert max(int(step._positions.max()) for step in recordings) > context + 1, "no row outlasts it"
 
 
 def test_a_recording_that_runs_out_of_memory_is_tried_again_without_cached_memory(

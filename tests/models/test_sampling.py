@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import sample_with_generate
 from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.models.sampling import Sampler, TokenCompletion, sample
-from securecoderl_edge.models.sizes import CACHE_GROWTH
+from securecoderl_edge.models.sizes import CACHE_GROWTH, CPU_PACE, GPU_PACE, Pace
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
@@ -99,10 +100,11 @@ def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any
         torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
+@pytest.mark.parametrize("on_card", [False, True])
+def test_tokens_are_drawn_as_often_as_their_probability_says(on_card: bool) -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 1.0, -torch.inf])
     many = (logits.expand(40_000, -1), 0.5, torch.rand(40_000, generator=torch.Generator().manual_seed(3)))
-    drawn, log_probs = draw_tokens(*many)
+    drawn, log_probs = draw_tokens(*many, on_card=on_card)
     expected = (logits / 0.5).softmax(-1)
     frequency = drawn.bincount(minlength=len(logits)) / len(drawn)
     # Six standard errors of a frequency; what is impossible is never drawn.
@@ -110,15 +112,16 @@ def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
     torch.testing.assert_close(log_probs, logits.log_softmax(-1)[drawn])
 
 
-@pytest.mark.parametrize("size", [3, 256, 257, 1000])
-def test_a_token_is_drawn_where_the_running_sum_passes_its_random_number(size: int) -> None:
+@pytest.mark.parametrize("on_card", [False, True])
+@pytest.mark.parametrize("size", [3, 256, 257, 960, 1000])
+def test_a_token_is_drawn_where_the_running_sum_passes_its_random_number(size: int, on_card: bool) -> None:
     generator = torch.Generator().manual_seed(size)
     logits = torch.randn(400, size, generator=generator) * 3
     logits[torch.rand(logits.shape, generator=generator) < 0.5] = -torch.inf
     logits[:, size // 2] = 0.0
     uniforms = torch.rand(400, generator=generator)
     uniforms[:100], uniforms[100:200] = 0.0, 1 - 2**-24  # the smallest and the largest
-    drawn, _ = draw_tokens(logits, 1.0, uniforms)
+    drawn, _ = draw_tokens(logits, 1.0, uniforms, on_card=on_card)
     rows = logits.double().softmax(-1).tolist()
     for row, uniform, token in zip(rows, uniforms.tolist(), drawn.tolist(), strict=True):
         assert row[token] > 0
@@ -126,7 +129,8 @@ def test_a_token_is_drawn_where_the_running_sum_passes_its_random_number(size: i
         assert sum(row[: token + 1]) >= uniform - 1e-6
 
 
-def test_log_probs_that_are_tempered_are_those_of_the_distribution_that_tokens_come_from() -> None:
+@pytest.mark.parametrize("on_card", [False, True])
+def test_log_probs_that_are_tempered_are_those_of_the_distribution_that_tokens_come_from(on_card: bool) -> None:
     logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(5))
     uniforms = torch.rand(50, generator=torch.Generator().manual_seed(6))
 
@@ -134,10 +138,39 @@ def test_log_probs_that_are_tempered_are_those_of_the_distribution_that_tokens_c
         return scores.index_fill(-1, torch.tensor([0]), -torch.inf)
 
     for truncate, kept in ((None, logits / 0.5), (without_the_first, without_the_first(logits / 0.5))):
-        plain, _ = draw_tokens(logits, 0.5, uniforms, truncate)
-        drawn, log_probs = draw_tokens(logits, 0.5, uniforms, truncate, tempered=True)
+        plain, _ = draw_tokens(logits, 0.5, uniforms, truncate, on_card=on_card)
+        drawn, log_probs = draw_tokens(logits, 0.5, uniforms, truncate, tempered=True, on_card=on_card)
         assert torch.equal(drawn, plain)
         torch.testing.assert_close(log_probs, kept.log_softmax(-1).gather(-1, drawn[:, None])[:, 0])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+@pytest.mark.parametrize("tempered", [False, True])
+def test_few_passes_over_16_bits_draw_what_float32_draws(
+    temperature: float, tempered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows at once, or in slices; a number near the border of two tokens may take either."""
+    generator = torch.Generator().manual_seed(8)
+    logits = (torch.randn(300, 1000, generator=generator) * 4).bfloat16()
+    uniforms = torch.rand(300, generator=generator)
+    expected, log_probs = draw_tokens(logits, temperature, uniforms, tempered=tempered)
+    for rows in (300, 7):
+        monkeypatch.setattr("securecoderl_edge.models.drawing.drawn_at_a_time", lambda _, rows=rows: rows)
+        drawn, found = draw_tokens(logits, temperature, uniforms, tempered=tempered, on_card=True)
+        same = drawn == expected
+        assert same.sum() >= 298
+        torch.testing.assert_close(found[same], log_probs[same], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("on_card", [False, True])
+def test_logits_that_are_not_finite_draw_a_token_of_the_vocabulary(on_card: bool) -> None:
+    """Which the next step looks up before the host reads that its probability is no number."""
+    logits = torch.zeros(4, 300)
+    logits[0], logits[1], logits[2, 7], logits[3, 5] = torch.nan, -torch.inf, torch.inf, torch.nan
+    for temperature in (0.0, 0.5, 1.0):
+        drawn, log_probs = draw_tokens(logits, temperature, torch.full((4,), 0.9), on_card=on_card)
+        assert bool(((drawn >= 0) & (drawn < 300)).all())
+        assert not bool(log_probs.isfinite().any())
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
@@ -167,7 +200,7 @@ def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapt
         assert done.finished == (done.token_ids[-1] in ends)
 
 
-def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: Any, monkeypatch: Any) -> None:
+def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: Any) -> None:
     decoder = Decoder(adapted, torch.float32)
     tokens = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     ends = frozenset(range(0, 400, 7))
@@ -178,7 +211,7 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
         return [done.token_ids for done in sample(decoder, tokens, 2, Sampler(1.0, 20, ends, uniforms))]
 
     compacted = run()
-    monkeypatch.setattr("securecoderl_edge.models.sampling._COMPACT_SHARE", 1.1)
+    decoder.pace = replace(decoder.pace, drop_at=1.1)
     assert run() == compacted
 
 
@@ -207,9 +240,13 @@ def test_a_waiting_completion_takes_the_place_of_a_finished_one(
     assert len(rows) < sum(len(done.token_ids) for done in drawn) + len(tokens) * 2 or parallel == 1
 
 
-def test_finished_rows_do_not_make_the_cache_longer_than_a_completion(adapted: Any, tokenizer: Any) -> None:
+@pytest.mark.parametrize("pace", [CPU_PACE, GPU_PACE])
+def test_finished_rows_do_not_make_the_cache_longer_than_a_completion(
+    pace: Pace, adapted: Any, tokenizer: Any
+) -> None:
     """A few rows end after the others: too few to be dropped at once, and those that take the places go on for long."""
     decoder = Decoder(adapted, torch.float32)
+    decoder.pace, decoder.on_card = pace, pace is GPU_PACE
     lengths = [145] * 13 + [150] * 3 + [150] * 29
     drawn = [0] * len(lengths)
     widths: list[int] = []

@@ -29,7 +29,7 @@ from securecoderl_edge.training.update.learner import Learner
 
 # Where it can happen: what is called there, and whether it is done before the interruption comes.
 PLACES: dict[str, tuple[object, str, bool]] = {
-    "sampling": (sampling.PartialCompletions, "draw", False),
+    "sampling": (sampling.PartialCompletions, "add", False),
     "scoring": (rollout, "result_of", False),
     "log-probabilities": (ppo_update, "completion_log_probs", True),
     "statistics of advantages": (ppo_update, "estimate_advantages", True),
@@ -146,7 +146,7 @@ def test_what_an_update_changes_is_copied_only_while_it_is_made(
     config: TrainSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sampling needs the memory."""
-    kept, draw = set[bool](), sampling.PartialCompletions.draw
+    kept, draw = set[bool](), sampling.PartialCompletions.add
     learners: list[Learner] = []
     made = Learner.__post_init__
     monkeypatch.setattr(Learner, "__post_init__", lambda learner: (learners.append(learner), made(learner))[1])
@@ -155,6 +155,6 @@ def test_what_an_update_changes_is_copied_only_while_it_is_made(
         kept.add(learners[-1]._finished.weights is not None)
         return draw(*arguments)
 
-    monkeypatch.setattr(sampling.PartialCompletions, "draw", drawing)
+    monkeypatch.setattr(sampling.PartialCompletions, "add", drawing)
     train(config, tmp_path / "run", log=lambda row: kept.clear() if row["step"] == 1 else None)
     assert kept == {False, True}  # True: the evaluation after update 3, which is interrupted with its update
