@@ -142,7 +142,7 @@ def evaluate(
                 samples,
                 replace(sampling, seed=seed),
                 lambda *_, pieces=pieces, most=most: on_text(next(pieces), most),
-                facts,
+                facts=facts,
             )
             spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:

@@ -13,7 +13,7 @@ import torch
 
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.training.update.learner import SAMPLED, Learner, Update, precision_metrics
-from securecoderl_edge.training.update.ppo_update import kl_to_reference, learn
+from securecoderl_edge.training.update.ppo_update import learn
 from securecoderl_edge.training.update.rollout import Rollout, all_completions, own_completions
 from securecoderl_edge.training.update.trajectory import is_masked
 
@@ -32,11 +32,7 @@ def distill_update(learner: Learner, update: Update) -> tuple[dict[str, Any], No
     rows = [
         row for row in range(len(completions)) if not all(is_masked(done, ppo) for done in rollout.group_of(row, size))
     ]
-    facts: dict[str, float] = {}
-    trajectory = None
-    if rows:
-        facts, trajectory = learn(learner, update, rollout, rows, torch.zeros(len(completions)))
-    facts["objective/kl"] = kl_to_reference(learner, rollout, rows, trajectory, ppo).item()
+    facts = learn(learner, update, rollout, rows, torch.zeros(len(completions)))
     seconds, tokens = time.monotonic() - started, sum(len(done.token_ids) for done in completions)
     learner.count(SAMPLED, tokens)
     metrics = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,16 +50,7 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
     rows = [row for row in rows if not all(is_masked(done, ppo) for done in rollout.group_of(row, size))]
     collected = time.monotonic()
-    facts: dict[str, float] = {}
-    trajectory = None
-    if rows:
-        facts, trajectory = learn(learner, update, rollout, rows, rewards)
-    else:
-        count_zero_advantages(ppo, learner.running)
-    if learner.measures_kl:
-        facts["objective/kl"] = kl = kl_to_reference(learner, rollout, rows, trajectory, ppo).item()
-        if ppo.reference is None and not has_kl_loss(ppo):
-            facts["objective/non_score_reward"] = -ppo.kl_coefficient * kl
+    facts = learn(learner, update, rollout, rows, rewards)
     ended = time.monotonic()
     if ppo.advantage in OF_GROUPS:
         facts["zero_variance_rate"] = 1 - len(varied) / len(rewards)
@@ -87,28 +78,41 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     return metrics, rollout
 
 
-def learn(
-    learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int], rewards: Tensor
-) -> tuple[dict[str, float], Trajectory]:
-    """Steps 3 to 6 on some ``rows`` of a rollout, whole groups; returns their metrics, and what they were made of.
+def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int], rewards: Tensor) -> dict[str, float]:
+    """Steps 3 to 6 on some ``rows`` of a rollout, whole groups or none; returns their metrics.
+
+    The KL is the mean over all completions of log pi - log pi_ref: KL(pi || pi_ref), in nats per completion.
 
     Args:
         rewards: of all completions of the rollout.
     """
-    ppo = update.settings.ppo
-    trajectory = trajectory_of(rollout, rows, rewards, ppo, learner.tokenizer.pad_token_id, learner.compute.device)
-    minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), 0)
-    # The last piece is the first that trains.
-    pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
-    trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
-    if not minibatches[0].pieces:
-        # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
-        first_pass = None
-    # 3 KL-shape, 4 advantages, 5 whiten
-    trajectory = estimate_advantages(trajectory, ppo, learner.running)
-    # 6 clipped loss and optimizer steps
-    facts = optimize(learner, update, trajectory, minibatches, first_pass)
-    return {**trajectory_metrics(learner, trajectory), **facts}, trajectory
+    ppo, facts, kl = update.settings.ppo, dict[str, float](), torch.zeros(())
+    if learner.measures_kl:  # before the policy changes
+        known = {row for row in rows if not is_masked(rollout.completions[row], ppo)}
+        kl = kl_of_others(learner, rollout, known, ppo)
+    if rows:
+        trajectory = trajectory_of(rollout, rows, rewards, ppo, learner.tokenizer.pad_token_id, learner.compute.device)
+        minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), 0)
+        # The last piece is the first that trains.
+        pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
+        trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
+        if not minibatches[0].pieces:
+            # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
+            first_pass = None
+        # 3 KL-shape, 4 advantages, 5 whiten
+        trajectory = estimate_advantages(trajectory, ppo, learner.running)
+        if learner.measures_kl:
+            kl = kl + ((trajectory.log_probs - trajectory.reference) * (trajectory.weights > 0)).sum()
+        # 6 clipped loss and optimizer steps
+        facts = optimize(learner, update, trajectory, minibatches, first_pass)
+        facts = {**trajectory_metrics(learner, trajectory), **facts}
+    else:
+        count_zero_advantages(ppo, learner.running)
+    if learner.measures_kl:
+        facts["objective/kl"] = kl.item() / len(rewards)
+        if ppo.reference is None and not has_kl_loss(ppo):
+            facts["objective/non_score_reward"] = -ppo.kl_coefficient * facts["objective/kl"]
+    return facts
 
 
 def with_log_probs(
@@ -184,40 +188,29 @@ def _evaluate(
     return log_probs, estimates, kept
 
 
-def kl_to_reference(
-    learner: Learner, rollout: Rollout, rows: Sequence[int], trajectory: Trajectory | None, ppo: PpoSettings
-) -> Tensor:
-    """The mean over all completions of log pi - log pi_ref: KL(pi || pi_ref), in nats per completion.
+def kl_of_others(learner: Learner, rollout: Rollout, known: Collection[int], ppo: PpoSettings) -> Tensor:
+    """The sum of log pi - log pi_ref over completions that leave no gradient, which are not ``known``.
 
-    Groups without variance are often those that the policy has learned, so a mean without them would be another. Those
-    that leave no gradient (of such a group, or masked) are represented by the first of their group, with the
-    log-probabilities of the sampler: one more pass over an eighth of them, with groups of eight.
-
-    Args:
-        rows: the completions of the ``trajectory``, if there are any.
+    They are masked, or of a group without variance: often one that the policy has learned, so a mean without them would
+    be another. The first of each group represents them: two passes over an eighth of them, with groups of eight.
     """
-    total, known = torch.zeros((), device=learner.compute.device), set[int]()
-    if trajectory is not None:
-        known = {row for row, size in zip(rows, trajectory.sizes, strict=True) if size}
-        total = ((trajectory.log_probs - trajectory.reference) * (trajectory.weights > 0)).sum()
-    others: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for row in range(len(rollout.completions)):
         if row not in known:
-            others.setdefault(row // ppo.samples_per_prompt, []).append(row)
-    if others:
-        chosen = [rollout.completions[group[0]] for group in others.values()]
-        pairs = [(rollout.prompts[done.prompt], done.token_ids) for done in chosen]
-        batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-        learner.meter.begin("log-probabilities", sum(batch.lengths))
-        with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
-            pieces = list(micro_batches(batch, ppo.micro_batch_tokens, learner.team))
-            with torch.no_grad():
-                reference = _of_reference(learner, batch, pieces, ppo.temperature)
-            learner.team.add_up([reference])
-        sampled = torch.tensor([log_prob for done in chosen for log_prob in done.log_probs], device=total.device)
-        counts = torch.tensor([float(len(group)) for group in others.values()], device=total.device)
-        total = total + (((batch.spread(sampled) - reference) * batch.mask).sum(1) * counts).sum()
-    return total / len(rollout.completions)
+            groups.setdefault(row // ppo.samples_per_prompt, []).append(row)
+    if not groups:
+        return torch.zeros((), device=learner.compute.device)
+    chosen = [rollout.completions[group[0]] for group in groups.values()]
+    pairs = [(rollout.prompts[done.prompt], done.token_ids) for done in chosen]
+    batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
+    learner.meter.begin("log-probabilities", 2 * sum(batch.lengths))
+    with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory), torch.no_grad():
+        pieces = list(micro_batches(batch, ppo.micro_batch_tokens, learner.team))
+        ours, _, _ = _evaluate(learner, batch, pieces, ppo.temperature)
+        reference = _of_reference(learner, batch, pieces, ppo.temperature)
+        learner.team.add_up([ours, reference])
+    counts = torch.tensor([float(len(group)) for group in groups.values()], device=batch.mask.device)
+    return ((ours - reference).sum(1) * counts).sum()
 
 
 def trajectory_metrics(learner: Learner, trajectory: Trajectory) -> dict[str, float]:
