@@ -28,7 +28,7 @@ from record import publish
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.evaluation.evaluate import EvaluationPlan, evaluate
 from securecoderl_edge.problems.leakage import is_visible
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.opening import open_runtime
@@ -50,7 +50,7 @@ GIVEN: dict[str, Callable[[Problem], Sequence[int]]] = {
 
 def shown_tests(problem: Problem) -> list[int]:
     """The numbers of the tests that the statement shows."""
-    tests = problem.tests if problem.kind == "stdin" else problem.assertions
+    tests: Sequence[Test | str] = problem.tests if problem.kind == "stdin" else problem.assertions
     return [number for number, test in enumerate(tests) if is_visible(problem, test)]
 
 
