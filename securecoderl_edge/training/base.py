@@ -60,7 +60,7 @@ def learning_rate(size: int) -> float:
 
 
 def known_shapes() -> dict[str, dict[str, object]]:
-    """The config.json of the models that the built-in recipes name, by repo id."""
+    """The config.json of the models that the built-in recipes and their pages name, by repo id."""
     shapes: dict[str, dict[str, object]] = json.loads(_SHAPES.read_text(encoding="utf-8"))
     return shapes
 

@@ -214,3 +214,4 @@ def test_shapes_of_the_recipes_have_the_parameters_that_their_makers_state() -> 
     counts = {name: architecture_of(config, name).parameters() for name, config in known_shapes().items()}
     assert counts["deepseek-ai/deepseek-coder-1.3b-instruct"] == 1_346_471_936
     assert counts["Qwen/Qwen2.5-Coder-0.5B-Instruct"] == 494_032_768
+    assert counts["Qwen/Qwen2.5-Coder-1.5B-Instruct"] == 1_543_714_304
