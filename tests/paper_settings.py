@@ -59,6 +59,7 @@ ROWS = {
     ),
     "ppo.drop_zero_variance_groups": Row(ours="a prompt has one completion"),
     "ppo.mask_truncated": Row(ours="the paper does not name it"),
+    "ppo.end_with_program": Row(ours="the paper does not name it"),
     "ppo.epochs": Row("4"),
     "ppo.minibatches": Row(ours="the paper has no minibatches"),
     "sampling.method": Row(ours="the paper does not name one"),
