@@ -99,9 +99,8 @@ def decoding(model: Any, compute: Any, quick: bool) -> dict[str, Any]:
             if rounds == 1 and is_gpu and rows == 128:
                 facts[f"{name}_kernels"] = kernels_of_a_step(draw, replace(whole, max_tokens=16))
         first = drawn["few_8"]
+        # Other roundings move nearly every token of random weights; tests/cuda compares the logits of both forms.
         facts[f"equal_{rows}"] = all(found == first for name, found in drawn.items() if name != "many_1")
-        # A number near the border of two tokens may take either after other roundings.
-        facts[f"rows_as_many_{rows}"] = sum(one == two for one, two in zip(first, drawn["many_1"], strict=True))
     if is_gpu:
         facts["reserved_gib"] = round(torch.cuda.max_memory_reserved() / 2**30, 2)
     return facts
@@ -114,7 +113,7 @@ def kernels_of_a_step(draw: Callable[[Sampler], Any], longer: Sampler) -> float:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             draw(how)
             synchronize()
-        counts.append(sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events()))
+        counts.append(sum(str(event.device_type).endswith("CUDA") for event in profile.events()))
     return round((counts[1] - counts[0]) / (longer.max_tokens - shorter.max_tokens), 1)
 
 

@@ -50,7 +50,10 @@ class DrawingBatch(RunningBatch):
         room = self._bias.shape[1] - self._end + (not self._are_drawn)
         rounds = min(pace.rounds, max(left), room)
         self._uniforms[:rounds].copy_(uniforms(rounds))
-        self._round = self._first_round()
+        if isinstance(self._round, Tensor):
+            self._round.zero_()
+        else:
+            self._round = 0
         for _ in range(rounds):
             if self._are_drawn:
                 self._append()
@@ -80,15 +83,9 @@ class DrawingBatch(RunningBatch):
         self._drawn[place] = torch.stack([tokens.float(), log_probs])
         self._round += 1
 
-    def _first_round(self) -> int | Tensor:
-        return self._round.zero_() if isinstance(self._round, Tensor) else 0
-
     def _set_tokens(self, tokens: Tensor) -> None:
         super()._set_tokens(tokens)
         shape, device = (self._decoder.pace.rounds, len(tokens)), tokens.device
         self._uniforms = torch.empty(shape, device=device)
         self._drawn = torch.empty((shape[0], 2, shape[1]), device=device)
-        # A recorded step counts on the device.
-        self._round: int | Tensor = 0
-        if self._decoder.records_steps:
-            self._round = torch.zeros(1, dtype=torch.long, device=device)
+        self._round = torch.zeros(1, dtype=torch.long, device=device) if self._decoder.records_steps else 0

@@ -133,9 +133,7 @@ def test_rounds_that_are_read_at_once_are_those_that_are_read_one_by_one(
 
 @pytest.mark.parametrize("products", ["fp32", "fp16"])
 @pytest.mark.parametrize("family", ["qwen2", "mistral", "gemma3"])
-def test_few_kernels_compute_what_many_compute(
-    accelerator: str, family: str, products: str, once: Once
-) -> None:
+def test_few_kernels_compute_what_many_compute(accelerator: str, family: str, products: str, once: Once) -> None:
     """With heads that share keys, masks of odd lengths and windows."""
     folder = once(f"family-{family}", lambda folder: build_family(folder, family))
     model = add_adapters(load_base(folder, "fp32", accelerator), LoraSettings(rank=4), seed=1)
@@ -162,9 +160,7 @@ def test_few_passes_draw_the_tokens_of_the_cpu(accelerator: str, temperature: fl
         logits = (torch.randn(16, vocabulary, generator=generator) * 4).half()
         uniforms = torch.rand(16, generator=generator)
         expected, log_probs = draw_tokens(logits, temperature, uniforms, tempered=True)
-        there = draw_tokens(
-            logits.to(accelerator), temperature, uniforms.to(accelerator), tempered=True, on_card=True
-        )
+        there = draw_tokens(logits.to(accelerator), temperature, uniforms.to(accelerator), tempered=True, on_card=True)
         drawn, found = (each.cpu() for each in there)
         same = drawn == expected
         assert same.sum() >= 14  # rounding of sums over the vocabulary

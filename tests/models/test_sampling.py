@@ -241,9 +241,7 @@ def test_a_waiting_completion_takes_the_place_of_a_finished_one(
 
 
 @pytest.mark.parametrize("pace", [CPU_PACE, GPU_PACE])
-def test_finished_rows_do_not_make_the_cache_longer_than_a_completion(
-    pace: Pace, adapted: Any, tokenizer: Any
-) -> None:
+def test_finished_rows_do_not_make_the_cache_longer_than_a_completion(pace: Pace, adapted: Any, tokenizer: Any) -> None:
     """A few rows end after the others: too few to be dropped at once, and those that take the places go on for long."""
     decoder = Decoder(adapted, torch.float32)
     decoder.pace, decoder.on_card = pace, pace is GPU_PACE
