@@ -111,7 +111,7 @@ class _Functions(TorchFunctionMode):
     """Counts functions that are one kernel on a GPU, whatever they are made of elsewhere."""
 
     def __init__(self, count: Count) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._count = count
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -134,7 +134,7 @@ class _Operations(TorchDispatchMode):
     """Counts all other operations."""
 
     def __init__(self, count: Count) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._count = count
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -24,6 +24,8 @@ class DrawingBatch(RunningBatch):
     need no step.
     """
 
+    _round: int | Tensor  # on the device where steps are recorded, which count there
+
     def __init__(self, decoder: Decoder, sampler: Sampler) -> None:
         super().__init__(decoder)
         self._sampler = sampler
