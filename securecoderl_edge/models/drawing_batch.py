@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.running_batch import RunningBatch
 
-if TYPE_CHECKING:
-    from securecoderl_edge.models.sampling import Sampler
+# Called with logits (B, V) and random numbers (B,): the tokens and their log-probabilities, see `drawing.draw_tokens`.
+Draw = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class DrawingBatch(RunningBatch):
-    """A `RunningBatch` for a sampler, which draws in rounds: one token for each row.
+    """A `RunningBatch` that draws in rounds: one token for each row.
 
     What a round needs and gives is on the device until it is read: random numbers, tokens and log-probabilities of some
     rounds, and the number of the round. The tokens of the last round are not in the cache yet, for rows that have ended
     need no step.
+
+    Args:
+        records_draw: draw as a part of a recorded step; not if ``draw`` calls a function that may look at numbers.
     """
 
     _round: int | Tensor  # on the device where steps are recorded, which count there
 
-    def __init__(self, decoder: Decoder, sampler: Sampler) -> None:
+    def __init__(self, decoder: Decoder, draw: Draw, *, records_draw: bool = True) -> None:
         super().__init__(decoder)
-        self._sampler = sampler
+        self._draw_from, self._records_draw = draw, records_draw
         self._are_drawn = False  # whether the rows have tokens that are not in the cache yet
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
@@ -59,7 +60,7 @@ class DrawingBatch(RunningBatch):
         for _ in range(rounds):
             if self._are_drawn:
                 self._append()
-            if not self._are_drawn or self._sampler.truncate is not None:
+            if not self._are_drawn or not self._records_draw:
                 self._draw_round(self.logits)
                 self._are_drawn = True
         read: list[list[list[float]]] = self._drawn[:rounds].tolist()
@@ -71,15 +72,11 @@ class DrawingBatch(RunningBatch):
         return -min(going)[1]
 
     def _draw(self) -> Callable[[Tensor], object] | None:
-        # A function of the user's may look at numbers, which cannot be recorded.
-        return self._draw_round if self._are_drawn and self._sampler.truncate is None else None
+        return self._draw_round if self._are_drawn and self._records_draw else None
 
     def _draw_round(self, logits: Tensor) -> None:
-        sampler, place = self._sampler, self._round
-        tokens, log_probs = draw_tokens(
-            logits, sampler.temperature, self._uniforms[place].reshape(-1), sampler.truncate,
-            tempered=sampler.tempered, on_card=self._decoder.on_card,
-        )  # fmt: skip
+        place = self._round
+        tokens, log_probs = self._draw_from(logits, self._uniforms[place].reshape(-1))
         self._tokens.copy_(tokens)
         # Read as one tensor; float32 holds token ids exactly.
         self._drawn[place] = torch.stack([tokens.float(), log_probs])
