@@ -32,6 +32,10 @@ SMOLLM2_SHAPE = {
     "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
     "num_key_value_heads": 3, "vocab_size": 49152,
 }  # fmt: skip
+QWEN_05B_SHAPE = {
+    "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+    "num_key_value_heads": 2, "vocab_size": 151936,
+}  # fmt: skip
 # A run of a minute, or of seconds; resumed and shared out it must learn the same.
 SHORT = (
     "sft.steps=4", "binary.steps=4", "partial.steps=4", "ppo.max_tokens=32", "checkpoint_every=1",
@@ -207,6 +211,11 @@ def speed(day: Day) -> Parts:
     """Comparisons of `gpu_speed_worker` on a model of SmolLM2-135M's shape."""
     for what in ("recorded", "attention"):
         yield what, partial(worker, day, SPEED_WORKER, what, "smollm2-shape", SMOLLM2_SHAPE)
+
+
+def decoding(day: Day) -> Parts:
+    """Steps of the shape of Qwen2.5-Coder-0.5B, but for its biases."""
+    yield "decoding", partial(worker, day, SPEED_WORKER, "decoding", "qwen-0.5b-shape", QWEN_05B_SHAPE)
 
 
 def train(day: Day, run: Path, *words: object, settings: Iterable[str] = ()) -> tuple[object, ...]:
@@ -397,6 +406,7 @@ STEPS = (
     Step("tests", 240, cuda_tests),
     Step("int8", 480, partial(fit, whats=("update-int8", "rollout2-int8", "rollout8-int8", "rollout32-int8"))),
     Step("speed", 240, speed),
+    Step("decoding", 60, decoding),
     Step("kill", 240, kill_and_resume),
     Step("formats", 480, partial(fit, whats=("update-int8-bnb", "update-fp16", "update-bf16"))),
     Step("paper-exact", 480, paper_exact),

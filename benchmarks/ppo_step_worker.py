@@ -246,7 +246,7 @@ def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], N
 
 def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
     """CPU seconds of the parts of an update of ours, measured around its functions; indented ones are in others."""
-    from securecoderl_edge.models import drawing_batch, running_batch
+    from securecoderl_edge.models import running_batch, sampling
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.training.update import minibatches, ppo_update, prompt_sampling, sequences
     from securecoderl_edge.training.update.learner import Learner
@@ -255,7 +255,7 @@ def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
         ("sampling", prompt_sampling, "collect"),
         ("  merging adapters", Decoder, "refresh"),
         ("  reading prompts", running_batch, "_prefill"),
-        ("  drawing tokens", drawing_batch, "draw_tokens"),
+        ("  drawing tokens", sampling, "draw_tokens"),
         ("reference and old log-probabilities", ppo_update, "_evaluate"),
         ("forward passes", minibatches, "completion_log_probs"),
         ("backward passes", Learner, "backward"),

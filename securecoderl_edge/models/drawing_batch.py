@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.running_batch import RunningBatch
 
-if TYPE_CHECKING:
-    from securecoderl_edge.models.sampling import Sampler
+# Called with logits (B, V) and random numbers (B,): the tokens and their log-probabilities, see `drawing.draw_tokens`.
+Draw = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class DrawingBatch(RunningBatch):
-    """A `RunningBatch` for a sampler, which draws in rounds: one token for each row.
+    """A `RunningBatch` that draws in rounds: one token for each row.
 
     What a round needs and gives is on the device until it is read: random numbers, tokens and log-probabilities of some
     rounds, and the number of the round. The tokens of the last round are not in the cache yet, for rows that have ended
     need no step.
+
+    Args:
+        records_draw: draw as a part of a recorded step; not if ``draw`` calls a function that may look at numbers.
     """
 
-    def __init__(self, decoder: Decoder, sampler: Sampler) -> None:
+    _round: int | Tensor  # on the device where steps are recorded, which count there
+
+    def __init__(self, decoder: Decoder, draw: Draw, *, records_draw: bool = True) -> None:
         super().__init__(decoder)
-        self._sampler = sampler
+        self._draw_from, self._records_draw = draw, records_draw
         self._are_drawn = False  # whether the rows have tokens that are not in the cache yet
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
@@ -50,11 +53,14 @@ class DrawingBatch(RunningBatch):
         room = self._bias.shape[1] - self._end + (not self._are_drawn)
         rounds = min(pace.rounds, max(left), room)
         self._uniforms[:rounds].copy_(uniforms(rounds))
-        self._round = self._first_round()
+        if isinstance(self._round, Tensor):
+            self._round.zero_()
+        else:
+            self._round = 0
         for _ in range(rounds):
             if self._are_drawn:
                 self._append()
-            if not self._are_drawn or self._sampler.truncate is not None:
+            if not self._are_drawn or not self._records_draw:
                 self._draw_round(self.logits)
                 self._are_drawn = True
         read: list[list[list[float]]] = self._drawn[:rounds].tolist()
@@ -66,29 +72,19 @@ class DrawingBatch(RunningBatch):
         return -min(going)[1]
 
     def _draw(self) -> Callable[[Tensor], object] | None:
-        # A function of the user's may look at numbers, which cannot be recorded.
-        return self._draw_round if self._are_drawn and self._sampler.truncate is None else None
+        return self._draw_round if self._are_drawn and self._records_draw else None
 
     def _draw_round(self, logits: Tensor) -> None:
-        sampler, place = self._sampler, self._round
-        tokens, log_probs = draw_tokens(
-            logits, sampler.temperature, self._uniforms[place].reshape(-1), sampler.truncate,
-            tempered=sampler.tempered, on_card=self._decoder.on_card,
-        )  # fmt: skip
+        place = self._round
+        tokens, log_probs = self._draw_from(logits, self._uniforms[place].reshape(-1))
         self._tokens.copy_(tokens)
         # Read as one tensor; float32 holds token ids exactly.
         self._drawn[place] = torch.stack([tokens.float(), log_probs])
         self._round += 1
-
-    def _first_round(self) -> int | Tensor:
-        return self._round.zero_() if isinstance(self._round, Tensor) else 0
 
     def _set_tokens(self, tokens: Tensor) -> None:
         super()._set_tokens(tokens)
         shape, device = (self._decoder.pace.rounds, len(tokens)), tokens.device
         self._uniforms = torch.empty(shape, device=device)
         self._drawn = torch.empty((shape[0], 2, shape[1]), device=device)
-        # A recorded step counts on the device.
-        self._round: int | Tensor = 0
-        if self._decoder.records_steps:
-            self._round = torch.zeros(1, dtype=torch.long, device=device)
+        self._round = torch.zeros(1, dtype=torch.long, device=device) if self._decoder.records_steps else 0

@@ -67,6 +67,10 @@ class Sampler:
     tempered: bool = False
     limits: tuple[int, ...] | None = None
 
+    def draw(self, logits: Tensor, uniforms: Tensor, *, on_card: bool = False) -> tuple[Tensor, Tensor]:
+        """The next tokens of ``logits`` (B, V) and their log-probabilities, see `draw_tokens`."""
+        return draw_tokens(logits, self.temperature, uniforms, self.truncate, tempered=self.tempered, on_card=on_card)
+
 
 class PartialCompletions:
     """Completions that are being drawn, token by token.
@@ -90,10 +94,7 @@ class PartialCompletions:
         Raises:
             SceError: see `add`.
         """
-        sampler, uniforms = self._sampler, self.uniforms(owners, 1)[0].to(logits.device)
-        tokens, log_probs = draw_tokens(
-            logits, sampler.temperature, uniforms, sampler.truncate, tempered=sampler.tempered
-        )
+        tokens, log_probs = self._sampler.draw(logits, self.uniforms(owners, 1)[0].to(logits.device))
         # One read of the device; float32 holds token ids exactly.
         self.add(owners, [torch.stack([tokens.float(), log_probs]).tolist()])
         return tokens
@@ -167,7 +168,8 @@ def sample(
         decoder.refresh()
     count = len(prompts) * samples
     completions = PartialCompletions(sampler, samples, decoder.dtype)
-    batch, waiting = DrawingBatch(decoder, sampler), deque(range(count))
+    draw = partial(sampler.draw, on_card=decoder.on_card)
+    batch, waiting = DrawingBatch(decoder, draw, records_draw=sampler.truncate is None), deque(range(count))
     width, pace = min(count, parallel or count), decoder.pace
 
     def admit() -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from decoded import sampled, served
+from once import Once
 from small_runs import an_update
 from tiny_families import build_family
 
@@ -21,10 +22,12 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adap
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.drawing import draw_tokens
 from securecoderl_edge.models.int8 import Int8Linear
 from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.running_batch import RunningBatch
 from securecoderl_edge.models.sampling import Sampler, sample
-from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS
+from securecoderl_edge.models.sizes import CACHE_GROWTH, GPU_PACE, HAS_BF16, HAS_INT8_UNITS
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
@@ -112,6 +115,56 @@ def test_recorded_steps_draw_what_eager_ones_draw(accelerator: str, family: str,
     assert (decoder.last_graph is not None) == (accelerator == "cuda")
     decoder.records_steps = False
     assert drawn() == recorded
+
+
+@pytest.mark.parametrize("products", ["fp32", "fp16"])
+def test_rounds_that_are_read_at_once_are_those_that_are_read_one_by_one(
+    accelerator: str, products: str, tiny_qwen: Path
+) -> None:
+    """No row ends before the others, so that both have the same shapes; each bit must be equal."""
+    decoder = Decoder(load_base(tiny_qwen, "fp32", accelerator), PRODUCTS[products])
+    uniforms = torch.rand(6, 3 * CACHE_GROWTH, generator=torch.Generator().manual_seed(3))
+    how, drawn = Sampler(0.8, 3 * CACHE_GROWTH, frozenset(), uniforms, tempered=True), []
+    for rounds in (1, 8):
+        decoder.pace = replace(GPU_PACE, rounds=rounds, growth=CACHE_GROWTH)
+        drawn.append(sample(decoder, [[5, 6, 7], [4, 9]], 3, how))
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("products", ["fp32", "fp16"])
+@pytest.mark.parametrize("family", ["qwen2", "mistral", "gemma3"])
+def test_few_kernels_compute_what_many_compute(accelerator: str, family: str, products: str, once: Once) -> None:
+    """With heads that share keys, masks of odd lengths and windows."""
+    folder = once(f"family-{family}", lambda folder: build_family(folder, family))
+    model = add_adapters(load_base(folder, "fp32", accelerator), LoraSettings(rank=4), seed=1)
+    seen = []
+    for on_card in (False, True):
+        decoder = Decoder(model, PRODUCTS[products], merge=False)
+        decoder.on_card = on_card
+        decoder.refresh()
+        batch, logits = RunningBatch(decoder), []
+        with torch.no_grad():
+            batch.admit([0, 1], [[5, 6, 7], [4, 9]])
+            for token in range(10, 10 + CACHE_GROWTH + 5):
+                batch.step(torch.tensor([token, token + 1], device=accelerator))
+                logits.append(batch.logits.float())
+        seen.append(torch.stack(logits))
+    torch.testing.assert_close(seen[1], seen[0], atol=1e-3 if products == "fp32" else 0.1, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_few_passes_draw_the_tokens_of_the_cpu(accelerator: str, temperature: float) -> None:
+    """Of a large vocabulary whose last block is not full, and of one of full blocks."""
+    for vocabulary in (50257, 151936):
+        generator = torch.Generator().manual_seed(vocabulary)
+        logits = (torch.randn(16, vocabulary, generator=generator) * 4).half()
+        uniforms = torch.rand(16, generator=generator)
+        expected, log_probs = draw_tokens(logits, temperature, uniforms, tempered=True)
+        there = draw_tokens(logits.to(accelerator), temperature, uniforms.to(accelerator), tempered=True, on_card=True)
+        drawn, found = (each.cpu() for each in there)
+        same = drawn == expected
+        assert same.sum() >= 14  # rounding of sums over the vocabulary
+        torch.testing.assert_close(found[same], log_probs[same], atol=1e-4, rtol=0)
 
 
 def test_steps_are_recorded_where_other_memory_is_cached(accelerator: str, tiny_model: Path) -> None:

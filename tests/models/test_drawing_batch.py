@@ -114,7 +114,7 @@ def test_rounds_give_what_each_completion_gets_alone(model: Any, how: str) -> No
     decoder = Decoder(model, torch.float32)
     expected = alone(decoder, HOWS[how])
     lengths = {len(done.token_ids) for done in expected[0]}
-    assert how == "greedy" or len(lengths) > 2
+    assert how == "greedy" or len(lengths) > 1
     assert max(lengths) > CACHE_GROWTH, "the cache must grow twice"
     for decoder.pace in (CPU_PACE, replace(CPU_PACE, rounds=3), GPU_PACE):
         for parallel in (None, 4):  # rows are dropped; others take their places

@@ -19,7 +19,7 @@ from quick import few
 from tiny_families import FAMILIES, VARIED, build_family
 
 from securecoderl_edge.models import decoder as decoders
-from securecoderl_edge.models import drawing_batch, running_batch
+from securecoderl_edge.models import running_batch, sampling
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.decoder import Decoder
@@ -183,12 +183,12 @@ def test_a_number_read_in_every_layer_is_found(tiny_qwen: Path, monkeypatch: pyt
 
 
 def test_a_second_read_of_a_step_is_counted(tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def looks(*args: Any, real: Any = drawing_batch.draw_tokens, **kwargs: Any) -> Any:
+    def looks(*args: Any, real: Any = sampling.draw_tokens, **kwargs: Any) -> Any:
         tokens, log_probs = real(*args, **kwargs)
         assert log_probs.max().item() <= 0
         return tokens, log_probs
 
-    monkeypatch.setattr(drawing_batch, "draw_tokens", looks)
+    monkeypatch.setattr(sampling, "draw_tokens", looks)
     assert watched(tiny_qwen, sampler(5)).reads.total() == 1 + 2 * 5
 
 
