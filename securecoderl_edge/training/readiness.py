@@ -108,7 +108,8 @@ class Readiness:
 
     def facts(self) -> dict[str, str]:
         """The whole report as short texts by name, in order."""
-        variants = f" in {len(set(self.groups))} groups" if len(set(self.groups)) < len(self.groups) else ""
+        count = len(set(self.groups))
+        variants = f" in {count} group{'s'[: count > 1]}" if count < len(self.groups) else ""
         facts = {"readiness": f"{len(self.passed)} problems{variants} x {self.completions} completions of {self.start}"}
         for k in _PASS_AT:
             rate = self.pass_at(k)

@@ -162,7 +162,7 @@ def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "--recipe", "starter", "--model", str(tiny_model), "--max-steps", "1", "--batch-size", "8"]
     # The packaged problems, but not all: each is tokenized.
-    monkeypatch.setattr(inputs, "load_problems", lambda source: load_problems(source)[::25])
+    monkeypatch.setattr(inputs, "load_problems", lambda source, **given: load_problems(source, **given)[::25])
     small = ("ppo.max_tokens=8", "sft.batch_size=2", "selection.problems=2", "readiness_problems=2")
     arguments += [word for override in small for word in ("--set", override)]
     result = CliRunner().invoke(cli.sce, arguments)

@@ -49,7 +49,7 @@ def test_training_is_as_dear_as_sampling_after_the_problems_that_save_its_tokens
 ) -> None:
     def measured(one: float, best: float, tokens: tuple[int, int]) -> Measured:
         cost = {1: {"seconds": 1.0, "tokens": tokens[0]}, 8: {"seconds": 1.0, "tokens": tokens[1]}}
-        return Measured([[one] * 8] * 4, dict.fromkeys(GIVEN, [[best]] * 4), cost)
+        return Measured([1, 2, 3, 4], [[one] * 8] * 4, dict.fromkeys(GIVEN, [[best]] * 4), cost)
 
     outcomes = [("sft", {"tokens_sampled": 0}), ("binary", {"tokens_sampled": 9000})]
     monkeypatch.setattr(Run, "outcomes", lambda run: outcomes)

@@ -79,7 +79,7 @@ def learn(learner: Learner, scorer: Scorer, settings: PpoSettings = PPO, step: i
     row, made = ppo_update(learner, an_update(PROBLEMS, scorer, step=step, ppo=settings))
     if learner.decoder is not None:  # transformers reads as it likes
         tokens = max(len(done.token_ids) for done in made.completions)
-        expect_reads(reads_of_ppo(learner.compute, settings, tokens, bool(learner.running)))
+        expect_reads(reads_of_ppo(learner.compute, settings, tokens, "advantage_sum" in learner.running))
     return {**sft, **row}
 
 

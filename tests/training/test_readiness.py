@@ -257,7 +257,7 @@ def test_a_dry_run_of_a_model_that_never_passes_advises_sft_and_shows_no_control
     )
     assert result.exit_code == 0
     lines = {line[:15].strip(): line[16:] for line in result.stdout.splitlines()}
-    assert lines["readiness"] == "2 problems x 8 completions of the base model"
+    assert lines["readiness"] == "2 problems in 1 group x 8 completions of the base model"
     assert lines["pass@1"].startswith("0.0 %, 95 % CI [0.0, ")
     assert lines["levels"].startswith("does not parse 0 %, parses 0 %")
     assert lines["advice"].startswith("pass@1 is below 1 %: RL would rarely see a program that passes: first train SFT")
