@@ -174,14 +174,15 @@ def _from_sizes(
 ) -> Plan:
     shape, taught = base.architecture, None if teacher is None else teacher.architecture
     check_targets(settings.lora, shape.lora_sizes())
-    room = settings.prompt_room(shape.context)
+    context = min(each.context for each in (shape, taught) if each is not None)
+    room = settings.prompt_room(context)
     if settings.prompt.max_tokens is None and room > _ASSUMED_PROMPT:
         room = _ASSUMED_PROMPT
         missing.append(
             f"prompt lengths are unknown; planned for {room} tokens, set prompt.max_tokens for another length"
         )
     if room < 1:
-        raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
+        raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {context} tokens")
     if "sft" in settings.phases and settings.sft.epochs is not None:
         settings = with_sft_epochs(settings, _count_solved(problems, missing))
     formats, counts = precision.formats(), None

@@ -254,6 +254,8 @@ def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
     """
     share = min(1.0, step / max(1, settings.warmup_steps))
     if settings.lr_schedule == "linear":
+        if phase == "rft":  # a round trains at its end, with the rate of its beginning
+            step -= (step - 1) % settings.rft.updates_per_round
         steps = phase_steps(settings)
         together = [name for name in steps if (name == "sft") == (phase == "sft")]
         before = sum(steps[name] for name in together[: together.index(phase)])

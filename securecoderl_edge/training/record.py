@@ -47,7 +47,7 @@ _OWN_NAMES = (
     ENVIRONMENT,
 )
 # The content of these inputs is compared instead, since machines may keep them in different places.
-_PLACES = ("model", "problems", "init", "ppo.reference")
+_PLACES = ("model", "problems", "init", "ppo.reference", "sampling.difficulty")
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 # Network disks show new files after some seconds.
 _VISIBLE_SECONDS = 60.0

@@ -135,8 +135,9 @@ def open_resources(
             check_teacher(str(settings.ppo.reference), inputs.teacher, inputs.base, tokenizer, say)
             teacher = load_teacher(inputs.teacher, compute)
         model = _load_model(settings, inputs, compute)
-        fitted, held_out = _fitting_problems(settings, inputs, architecture.context, tokenizer, format)
-        room, total = settings.prompt_room(architecture.context), len(fitted.problems) + fitted.left_out
+        context = min(each.context for each in (architecture, taught) if each is not None)  # the teacher reads all
+        fitted, held_out = _fitting_problems(settings, inputs, context, tokenizer, format)
+        room, total = settings.prompt_room(context), len(fitted.problems) + fitted.left_out
         if fitted.left_out:
             say(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
         if fitted.cut:

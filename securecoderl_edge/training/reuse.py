@@ -21,7 +21,7 @@ from securecoderl_edge.runs import DONE_FILE, EVALUATIONS, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.inputs import DIFFICULTY_HASH, FUNCTION_HASH, TEACHER_HASH
-from securecoderl_edge.training.phase_settings import BY_PPO, PHASES, SELF_TRAINING, PromptSamplingSettings
+from securecoderl_edge.training.phase_settings import BY_PPO, PHASES, RL_PHASES, SELF_TRAINING
 from securecoderl_edge.training.recipe import peak_rate, phase_steps
 from securecoderl_edge.training.settings import TrainSettings, with_own_r, without, without_changeable
 
@@ -32,7 +32,16 @@ _PPO_IN_SFT = ("max_tokens", "temperature")
 _PPO_IN_SELF_TRAINING = (*_PPO_IN_SFT, "batch_size", "samples_per_prompt")
 # Inputs that SFT does not use.
 _NOT_IN_SFT = (FUNCTION_HASH, DIFFICULTY_HASH)
-_UNIFORM = to_table(PromptSamplingSettings())
+# Settings that earlier versions did not have, with what those did. So they leave no trace in a key.
+_LATER: dict[str, Any] = {
+    "sft.filter": "none",
+    "rft.filter": "tests",
+    "rft.updates_per_round": 1,
+    "rft.epochs": 1,
+    "ppo.end_with_program": False,
+    "sampling.method": "uniform",
+    "sampling.resample": 0,
+}
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
@@ -43,9 +52,9 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
     """
     keys: dict[str, str] = {}
     before: list[str] = []
-    table = without(without_changeable(to_table(settings)), ("ppo.reference",))  # hashed, too
-    ends = () if settings.ppo.end_with_program else ("end_with_program",)
-    table["ppo"] = {name: value for name, value in table["ppo"].items() if name not in ends}  # as before it was there
+    table = without_changeable(to_table(settings))
+    as_before = [name for name, value in _LATER.items() if _value(table, name) == value]
+    table = without(table, ("ppo.reference", "sampling.difficulty", *as_before))  # files are among the inputs
     for phase in settings.phases:
         before.append(phase)
         used = {name: value for name, value in table.items() if name not in (*_WITHOUT_EFFECT, *PHASES)}
@@ -65,9 +74,9 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if settings.reward.function is not None and phase != "sft":
             # Its file is among the inputs, wherever it is.
             used["reward"] = {**used["reward"], "function": settings.reward.function.rpartition(":")[2]}
-        # Earlier versions had no such settings, and did as the defaults do. The difficulty file is among the inputs.
-        used["sampling"] = {name: value for name, value in used["sampling"].items() if name != "difficulty"}
-        if phase == "sft" or used["sampling"] == _UNIFORM:
+        if not set(before) & set(RL_PHASES):  # the only ones that choose by pass rates
+            used["sampling"] = {name: each for name, each in used["sampling"].items() if name == "pass_rate"}
+        if phase == "sft" or not used["sampling"]:
             del used["sampling"]
         unused = set(_NOT_IN_SFT) if phase == "sft" else set[str]()
         unused |= {TEACHER_HASH} if settings.teacher_of(*before) is None else set()
@@ -75,6 +84,11 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         parts = {"version": __version__, "inputs": relevant, "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys
+
+
+def _value(table: Mapping[str, Any], name: str) -> Any:
+    outer, inner = name.split(".")
+    return table[outer][inner]
 
 
 def reuse_phase(run: Run, number: int, phase: str, key: str) -> str:

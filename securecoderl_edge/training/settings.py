@@ -246,7 +246,8 @@ class TrainSettings:
     @property
     def runs_programs(self) -> bool:
         """Whether the run scores programs, so that its problems need tests."""
-        return self.selection.problems > 0 or not set(self.phases) <= set(WITHOUT_REWARD)
+        filters = "sft" in self.phases and self.sft.filter == "security"
+        return self.selection.problems > 0 or filters or not set(self.phases) <= set(WITHOUT_REWARD)
 
     def prompt_room(self, context: int) -> int:
         """Tokens that a prompt may have in a model of this context."""

@@ -18,6 +18,7 @@ from small_runs import equal, rows
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.runs import Run
 from securecoderl_edge.training.phase import Stopped
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.reuse import phase_keys
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
@@ -198,3 +199,33 @@ def test_a_run_whose_name_has_a_colon_can_be_started_from(
     shutil.copytree(whole.path, tmp_path / "a:b")
     for init in (tmp_path / "a:b", f"{tmp_path}/a:b:sft"):
         train(settings(init=str(init), phases=("partial",)), tmp_path / f"run-{init}".replace("/", "-"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "keys"),
+    [
+        ("starter", {}, ("c7ed0d8642", "2f1a96430c", "07d0eb977c")),
+        ("starter", {"phases": ["sft", "rft"]}, ("c7ed0d8642", "3c1e3a795b")),
+        ("starter", {"phases": ["sft", "ssd"]}, ("c7ed0d8642", "3a6d7d7404")),
+        ("paper-v100", {"model": "nano"}, ("3e070c3967", "885a79b228", "600629d021")),
+    ],
+)
+def test_phases_of_earlier_versions_are_still_reused(recipe: str, flags: dict[str, Any], keys: tuple[str, ...]) -> None:
+    """A new setting that does as before leaves the keys as they were: these are of 827b20e5."""
+    made = phase_keys(resolve(recipe, (), flags), {"base_sha256": "b", "problems_sha256": "p"})
+    assert tuple(key[:10] for key in made.values()) == keys
+
+
+@pytest.mark.parametrize("override", ["sampling.method=adaptive", "sampling.resample=2"])
+def test_the_choice_of_prompts_matters_to_phases_that_choose(override: str) -> None:
+    inputs = {"base_sha256": "b", "problems_sha256": "p"}
+    drops = "ppo.drop_zero_variance_groups=true"
+
+    def keys(*phases: str) -> list[tuple[str, str]]:
+        before, after = (
+            phase_keys(resolve("starter", given, {"phases": phases}), inputs).values()
+            for given in ((drops,), (drops, override))
+        )
+        return list(zip(before, after, strict=True))
+
+    assert [old == new for old, new in keys("sft", "rft", "binary")] == [True, True, False]

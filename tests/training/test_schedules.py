@@ -22,6 +22,14 @@ def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_le
     assert [rate_share(constant, "partial", step) for step in range(1, 5)] == [0.5, 1, 1, 1]
 
 
+def test_a_round_of_rft_trains_at_the_rate_of_its_beginning() -> None:
+    overrides = ("lr_schedule=linear", "warmup_steps=1", "rft.steps=4")
+    one_each = resolve("starter", overrides, {"phases": ["rft"]})
+    assert [rate_share(one_each, "rft", step) for step in range(1, 5)] == [1, 0.75, 0.5, 0.25]
+    rounds = resolve("starter", (*overrides, "rft.updates_per_round=2"), {"phases": ["rft"]})
+    assert [rate_share(rounds, "rft", step) for step in (2, 4)] == [1, 0.5]
+
+
 def test_a_phase_may_have_a_learning_rate_of_its_own() -> None:
     settings = resolve("starter", ("partial.learning_rate=1e-5",), {})
     assert peak_rate(settings, "partial") == 1e-5

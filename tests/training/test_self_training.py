@@ -48,9 +48,9 @@ from securecoderl_edge.training.recipe import peak_rate, rate_share, resolve
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout, supervised
-from securecoderl_edge.training.update.learner import Learner, Update
+from securecoderl_edge.training.update.learner import Kept, Learner, Update
 from securecoderl_edge.training.update.rollout import Rollout, collect, own_completions, with_coin_flips
-from securecoderl_edge.training.update.supervised import correct_rows, rft_update, ssd_update
+from securecoderl_edge.training.update.supervised import correct_rows, rft_update, ssd_update, train_on_pool
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n + 7}\n"),)) for n in range(4)]
 PPO = PpoSettings(batch_size=8, samples_per_prompt=4, max_tokens=12, micro_batch_tokens=100)
@@ -605,3 +605,23 @@ def test_rft_and_ssd_need_no_value_head(tiny_model: Path, epoch_settings: Callab
     split = replace(settings, ppo=replace(settings.ppo, minibatches=2))  # which they do not take
     assert plan_memory(shape, split, Formats.of("cpu", "fp32", "float32", "float32"), 50, "rft") == plans["rft"]
     assert plans["rft"].sampling == plans["binary"].sampling
+
+
+@pytest.mark.parametrize("overflows", [(), (0,), (1,), (0, 1, 2, 3)])
+def test_the_means_of_a_round_leave_out_the_norms_of_skipped_steps(
+    overflows: tuple[int, ...], make_learner: Callable[..., Learner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, made = make_learner(), list[int]()
+    learner.pool = tuple(Kept("p", str(number), 1.0, (1, 2), (3, 4)) for number in range(4))
+
+    def step(*_: Any) -> dict[str, float]:
+        made.append(len(made))
+        if made[-1] in overflows:
+            learner.skipped_steps += 1
+            return {"loss/sft": 2.0}
+        return {"loss/sft": 2.0, "grad_norm": 3.0}
+
+    monkeypatch.setattr(supervised, "step_on", step)
+    means = train_on_pool(learner, an_update([], None, "rft", rft=RftSettings(batch_size=1)))
+    norm = {} if len(overflows) == 4 else {"grad_norm": 3.0}
+    assert means == {"loss/sft": 2.0, **norm, "optimizer_steps": 4 - len(overflows)}

@@ -304,6 +304,18 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_completions_of_distill_end_with_their_program_where_those_of_rl_do(
+    ends: bool, make_learner: Callable[..., Learner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Any]] = []
+    real = rollout.ProgramEnd
+    monkeypatch.setattr(rollout, "ProgramEnd", lambda tokenizer, facts: seen.append(facts) or real(tokenizer, facts))
+    distilled(make_learner(), replace(PPO, end_with_program=ends))
+    assert seen
+    assert all((each is not None) == ends for facts in seen for each in facts)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_of_distill_is_that_of_a_slow_reference(case: str, make_learner: Callable[..., Learner]) -> None:
     fast, slow = make_learner(), make_learner()
@@ -558,7 +570,12 @@ def test_distill_needs_no_tests_and_executes_nothing(
         run = train(config, tmp_path / "run")
     assert len(rows(run)) == 4
     assert not (run.path / "samples.jsonl").exists()
-    for refused in (replace(config, phases=("distill", "rft")), replace(config, selection=SelectionSettings())):
+    filtered = replace(config, phases=("sft", "distill"), sft=replace(config.sft, filter="security"))
+    for refused in (
+        replace(config, phases=("distill", "rft")),
+        replace(config, selection=SelectionSettings()),
+        filtered,
+    ):
         with pytest.raises(SceError, match="no tests"):
             train(refused, tmp_path / "other")
 
@@ -631,6 +648,20 @@ def test_the_plan_has_the_teacher_s_weights_and_its_pass(tiny_model: Path, teach
     assert any("teacher" in part for part in plans["large"].update)
     assert not any("teacher" in part for part in plans["sft"].update)
     assert plans["sft"].always["teacher"] == plans["large"].always["teacher"]
+
+
+def test_prompts_fit_into_the_context_of_the_teacher(tiny_model: Path, teacher: Path, tmp_path: Path) -> None:
+    shutil.copytree(teacher, tmp_path / "short")
+    config = json.loads((tmp_path / "short" / "config.json").read_text())
+    (tmp_path / "short" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 64}))
+    write_problems(tmp_path / "problems.jsonl", [*PROBLEMS, Problem("long", "Add 1 to a number. " * 40)])
+    flags = {"model": str(tiny_model), "problems": str(tmp_path / "problems.jsonl"), "device": "cpu"}
+    small = ("distill.steps=1", "ppo.max_tokens=8", "ppo.batch_size=8", "selection.problems=0", "lora.rank=2")
+    settings = resolve("starter", (*small, f"ppo.reference={tmp_path / 'short'}"), {**flags, "phases": ["distill"]})
+    assert make_plan(settings).longest_prompt == 64 - 8
+    said: list[str] = []
+    train(settings, tmp_path / "run", say=said.append)
+    assert "1 of 5 problems dropped: their prompts have more than 56 tokens" in said
 
 
 def test_a_larger_teacher_takes_longer(tiny_model: Path) -> None:

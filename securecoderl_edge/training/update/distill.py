@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from securecoderl_edge.prompts.extraction import prompt_facts
 from securecoderl_edge.system.heap import return_free_memory
 from securecoderl_edge.training.update.learner import SAMPLED, Learner, Update, precision_metrics
 from securecoderl_edge.training.update.ppo_update import learn
@@ -26,18 +27,21 @@ def distill_update(learner: Learner, update: Update) -> tuple[dict[str, Any], No
     update = replace(update, settings=replace(update.settings, ppo=ppo))
     problems, size = update.prompted(), ppo.samples_per_prompt
     prompts = [tuple(learner.prompt_tokens(problem)) for problem in problems]
-    completions = all_completions(learner, own_completions(learner, prompts, size, ppo, *update.seed("sample")))
+    facts = [prompt_facts(each, learner.format, learner.extract) for each in problems] if ppo.end_with_program else None
+    completions = all_completions(
+        learner, own_completions(learner, prompts, size, ppo, *update.seed("sample"), facts=facts)
+    )
     return_free_memory()  # sampling's, before learning needs its own
     rollout, sampled = Rollout(problems, completions, [], prompts), time.monotonic()
     rows = [
         row for row in range(len(completions)) if not all(is_masked(done, ppo) for done in rollout.group_of(row, size))
     ]
-    facts = learn(learner, update, rollout, rows, torch.zeros(len(completions)))
+    learned = learn(learner, update, rollout, rows, torch.zeros(len(completions)))
     seconds, tokens = time.monotonic() - started, sum(len(done.token_ids) for done in completions)
     learner.count(SAMPLED, tokens)
     metrics = {
         "episode": update.step * len(completions),
-        **facts,
+        **learned,
         "truncated_rate": sum(not done.finished for done in completions) / len(completions),
         "tokens": tokens,
         "tokens_per_second": tokens / seconds,

@@ -111,7 +111,7 @@ def rft_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
 def train_on_pool(learner: Learner, update: Update) -> dict[str, float]:
     """The epochs of a round on the learner's pool; returns the mean loss and gradient norm of its optimizer steps."""
     rft, pool = update.settings.rft, learner.pool
-    size, steps = rft.batch_size or max(1, len(pool)), []
+    size, steps, skipped = rft.batch_size or max(1, len(pool)), list[dict[str, float]](), learner.skipped_steps
     for epoch in range(rft.epochs):
         order = range(len(pool)) if size >= len(pool) else shuffled(len(pool), seed_of(*update.seed("epoch"), epoch))
         for start in range(0, len(pool), size):
@@ -120,8 +120,10 @@ def train_on_pool(learner: Learner, update: Update) -> dict[str, float]:
             steps.append(step_on(learner, pairs, update.settings.ppo.micro_batch_tokens))
     if not steps:
         return {}
-    means = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
-    return {**means, "optimizer_steps": len(steps)}
+    # A step that float16 skipped has no norm.
+    known = {name: [step[name] for step in steps if name in step] for name in ("loss/sft", "grad_norm")}
+    means = {name: sum(values) / len(values) for name, values in known.items() if values}
+    return {**means, "optimizer_steps": len(steps) - (learner.skipped_steps - skipped)}
 
 
 def ssd_update(learner: Learner, update: Update) -> tuple[dict[str, Any], None]:
