@@ -164,7 +164,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     from securecoderl_edge.models.tokenizer import read_tokenizer
     from securecoderl_edge.problems.problem import Problem, Test
     from securecoderl_edge.training.memory import plan_memory
-    from securecoderl_edge.training.update import ppo_update
+    from securecoderl_edge.training.update import ppo_update, prompt_sampling
     from securecoderl_edge.training.update.learner import Learner, Update, make_optimizer, make_value_head
     from securecoderl_edge.training.update.rollout import collect
     from securecoderl_edge.training.update.supervised import sft_update
@@ -226,7 +226,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
             "seconds": round(row["seconds"], 1), "tokens_per_second": round(row["tokens_per_second"], 1),
         }  # fmt: skip
         return facts
-    with between_sampling_and_learning(ppo_update, peak, facts):
+    with between_sampling_and_learning(prompt_sampling, peak, facts):
         row, _ = ppo_update.ppo_update(
             learner, Update(settings, "partial", problems, 1, scorer)  # type: ignore[arg-type]
         )  # fmt: skip

@@ -188,7 +188,8 @@ def test_ctrl_c_saves_a_checkpoint_and_exits_130(tiny_model: Path, tmp_path: Pat
     ]
     metrics = tmp_path / "r/metrics.jsonl"
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not metrics.exists() and process.poll() is None:
+    # The row of an update comes before it counts as finished, so the second one shows that the first is.
+    while not (metrics.exists() and metrics.read_text().count("\n") > 1) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
