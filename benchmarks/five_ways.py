@@ -3,7 +3,7 @@
     python benchmarks/five_ways.py --json benchmarks/results/five-ways.json
 
 Each way makes two updates of 16 completions or solutions of `mbpp:clean`, one way after the other; the second update
-counts. ``sce models pull qwen-0.5b`` and ``qwen-1.5b`` (the teacher) come first.
+counts. RL trains on all completions, also of groups without variance: the most that it costs. ``sce models pull qwen-0.5b`` and ``qwen-1.5b`` (the teacher) come first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ REWARD = """def brevity(completions, scores, **columns):
     pairs = zip(completions, scores)
     return [max(0, 1 - len(text) / 4000) if score["passed"] == score["total"] else 0.0 for text, score in pairs]
 """
+_ALL = ("--set", "ppo.drop_zero_variance_groups=false")
 WAYS: dict[str, list[str]] = {
     "sft": ["--phases", "sft"],
-    "rl": ["--phases", "binary"],
+    "rl": ["--phases", "binary", *_ALL],
     "rft": ["--phases", "rft"],
     "distill": ["--phases", "distill", "--set", "ppo.reference=TEACHER"],
-    "own reward": ["--phases", "binary", "--reward-function", "rewards.py:brevity"],
+    "own reward": ["--phases", "binary", "--reward-function", "rewards.py:brevity", *_ALL],
 }
 TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens", "tokens_sampled", "tokens_trained")
 

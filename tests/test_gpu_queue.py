@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from places import ROOT
 pytest.importorskip("torch", reason="needs the train extra")
 
 from small_runs import write_additions
+
+from securecoderl_edge.errors import SceError
 
 SCRIPTS = ROOT / "benchmarks" / "gpu_queue"
 MIB = 2**20
@@ -124,8 +127,9 @@ def test_pieces_of_an_earlier_archive_do_not_count(write: Any, tmp_path: Path) -
     (tmp_path / "mixed").mkdir()
     for piece in (first[0], second[0]):
         shutil.copy(piece.path, tmp_path / "mixed")
-    with pytest.raises(write.Damaged, match="pieces of 2 archives"):
-        write.collect(tmp_path / "mixed", tmp_path / "there")
+    for part in (write.collect, lambda source, into: write.unpack(write.pieces_in(source), into)):
+        with pytest.raises(write.Damaged, match=r"pieces of 2 archives .* delete those of the earlier one"):
+            part(tmp_path / "mixed", tmp_path / "there")
     first[1].path.unlink()
     write.collect(tmp_path / "one", tmp_path / "there")
     assert "are unpacked" in write.collect(tmp_path / "two", tmp_path / "there")
@@ -166,21 +170,117 @@ def test_the_committed_queue_is_right_and_says_what_it_needs(write: Any) -> None
     assert all(job.minutes <= 14 for job in queue.jobs)
 
 
+JOB = "[[job]]\nname = 'a'\nmodel = 'nano'\nminutes = 1\n"
+EVALUATED = JOB + "evaluations = ['e']\n[evaluation.e]\n"
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[[job]]\nname = 'a'\nmodel = 'nano'\n", "job a: .*'minutes'"),
-        ("[[job]]\nname = 'a'\nmodel = 'nano'\nminutes = 1\nsteps = 3\n", "job a: .*'steps'"),
-        ("[[job]]\nname = 'a'\nmodel = 'nano'\nminutes = 1\nevaluations = ['x']\n", r"no \[evaluation.x\]"),
-        (2 * "[[job]]\nname = 'a'\nmodel = 'nano'\nminutes = 1\n", "two jobs are called a"),
+        ("", r"no \[\[job\]\]"),
+        ("[[jobs]]\nname = 'a'\n", "unknown table 'jobs'"),
+        ("[job]\nname = 'a'\n", "jobs are tables"),
+        ("evaluation = 3\n" + JOB, "evaluations tables"),
+        ("evaluation.e = 3\n" + JOB, "evaluations tables"),
+        ("[[job]\n", "queue.toml"),
+        ("\0", "queue.toml"),
+        (EVALUATED.replace("minutes = 1\n", ""), "job a: minutes is missing"),
+        (EVALUATED.replace("minutes = 1", "minutes = 'x'"), "minutes must be"),
+        (EVALUATED.replace("minutes = 1", "minutes = -1"), "minutes must be"),
+        (EVALUATED.replace("minutes = 1", "minutes = 1\nsteps = 3"), "unknown setting 'steps'"),
+        (EVALUATED.replace("minutes = 1", "minutes = 1\nsettings = 'a=b'"), "settings must be"),
+        (EVALUATED.replace("minutes = 1", "minutes = 1\nseeds = 3"), "seeds must be"),
+        (EVALUATED.replace("'e'", "'x'"), r"no \[evaluation.x\]"),
+        (EVALUATED.replace("name = 'a'\n", ""), "without a name"),
+        (EVALUATED.replace("'a'", "'../a'"), "a name has letters"),
+        (EVALUATED.replace("minutes = 1", "minutes = 1\nrecipe = '/etc/x.toml'"), "beside the queue file"),
+        (EVALUATED + "problems = '../x.jsonl'\n", "beside the queue file"),
+        (JOB, "nothing to do"),
+        (JOB + EVALUATED, "job a: there are two of that name"),
     ],
 )
 def test_a_wrong_queue_is_refused_in_one_sentence(write: Any, tmp_path: Path, text: str, sentence: str) -> None:
     import jobs
 
     (tmp_path / "queue.toml").write_text(text)
-    with pytest.raises(SystemExit, match=sentence):
+    with pytest.raises(SceError, match=sentence):
         jobs.read_queue(tmp_path / "queue.toml")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 3}', '{"../a": {"state": "done"}}', '{"a": {}}'])
+def test_damaged_states_are_refused_in_one_sentence(write: Any, tmp_path: Path, text: str) -> None:
+    import jobs
+
+    (tmp_path / "jobs.json").write_text(text)
+    with pytest.raises(SceError, match=r"jobs\.json"):
+        jobs.read_states(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run.py", "--minutes", "1", "--queue", "missing.toml", "--device", "cpu"),
+        ("run.py", "--minutes", "0.1", "--device", "cpu"),
+        ("run.py", "--minutes", "nan", "--device", "cpu"),
+        ("run.py", "--minutes", "1", "--mib", "0", "--device", "cpu"),
+        ("run.py", "--minutes", "1", "--files", "0", "--device", "cpu"),
+        ("run.py", "--minutes", "1", "--out", "/proc/x", "--device", "cpu"),
+        ("pack.py", "--queue", "missing.toml"),
+        ("pack.py", "--mib", "0"),
+        ("unpack.py", "missing"),
+        ("pieces.py", "collect", "missing", "/proc/x"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(words: tuple[str, ...], tmp_path: Path) -> None:
+    name, *others = words
+    given = ["--work", str(tmp_path / "work"), "--results", str(tmp_path / "states")] if name == "run.py" else []
+    done = run(SCRIPTS / name, *given, *others)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()[-1:]) == 1
+
+
+def test_a_job_that_cannot_be_planned_or_fails_costs_no_other(tmp_path: Path) -> None:
+    """And none of it is lost if the call is ended."""
+    few = "limit = 1\nmax-tokens = 4\nproblems = 'starter:eval'\n"
+    bad = "[[job]]\nname = 'bad'\nmodel = 'no-such'\nminutes = 0.1\nrecipe = 'starter'\n"
+    fails = bad.replace("bad", "fails").replace("recipe = 'starter'", "memory_gib = 0.1\nevaluations = ['e']")
+    good = fails.replace("fails", "good").replace("no-such", "nano")
+    (tmp_path / "queue.toml").write_text(f"{bad}{fails}{good}[evaluation.e]\n{few}")
+    places = ["--work", str(tmp_path / "work"), "--results", str(tmp_path / "states"), "--out", str(tmp_path / "out")]
+    done = run(
+        SCRIPTS / "run.py", "--minutes", "3", "--device", "cpu", "--queue", str(tmp_path / "queue.toml"), *places
+    )
+    states = json.loads((tmp_path / "states" / "jobs.json").read_text())
+    assert {name: state["state"] for name, state in states.items()} == {
+        "bad": "failed",
+        "fails": "failed",
+        "good": "done",
+    }
+    assert "unknown model 'no-such'" in states["bad"]["why"]
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_call_that_is_ended_ends_its_trainings_and_writes_what_there_is(number: int, tmp_path: Path) -> None:
+    write_additions(tmp_path / "problems.jsonl")
+    (tmp_path / "queue.toml").write_text(QUEUE.replace("max_steps = 2", "max_steps = 500"))
+    places = ["--work", str(tmp_path / "work"), "--results", str(tmp_path / "states"), "--out", str(tmp_path / "out")]
+    words = ["--minutes", "5", "--device", "cpu", "--queue", str(tmp_path / "queue.toml"), *places]
+    call = subprocess.Popen([sys.executable, str(SCRIPTS / "run.py"), *words], stdout=subprocess.PIPE, text=True)
+    while not list((tmp_path / "work").glob("small-1/metrics.jsonl")):
+        assert call.poll() is None
+        time.sleep(0.05)
+    call.send_signal(number)
+    call.communicate(timeout=120)
+    assert call.returncode == 128 + number
+    states = json.loads((tmp_path / "states" / "jobs.json").read_text())
+    assert states["small-1"]["state"] == "cut"
+    assert list((tmp_path / "out").iterdir())
+    left = subprocess.run(["pgrep", "-f", str(tmp_path / "work")], capture_output=True, text=True)
+    assert left.stdout == ""
 
 
 @pytest.mark.slow

@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from securecoderl_edge.config import build, read_toml, setting
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.system.files import read_json, write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUE = Path(__file__).with_name("queue.toml")
 RESULTS = ROOT / "benchmarks" / "results" / "gpu-queue"
 DONE, CUT = "done", "cut"
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A policy to train and evaluate, or a base model to evaluate.
+    """A policy to train and evaluate, or a base model to evaluate."""
 
-    Attributes:
-        name: of the run's folder and of the results.
-        model: as ``sce train --model``.
-        minutes: what all of it takes, as planned.
-        recipe: as ``sce train --recipe``; empty: nothing is trained, the model is evaluated.
-        problems: to train on; empty: those of the recipe. A path is relative to the queue file.
-        seed: of the training.
-        max_steps: updates of each phase, at most; None: as the recipe says.
-        settings: as ``sce train --set``.
-        evaluations: names of tables [evaluation.NAME] of the queue.
-        evaluation_minutes: part of ``minutes`` for them.
-        memory_gib: what an evaluation takes at most; a training takes what its plan says, if that is more.
-    """
-
-    name: str
-    model: str
-    minutes: float
-    recipe: str = ""
-    problems: str = ""
-    seed: int = 42
-    max_steps: int | None = None
-    settings: tuple[str, ...] = ()
-    evaluations: tuple[str, ...] = ()
-    evaluation_minutes: float = 0.0
-    memory_gib: float = 8.0
+    name: str = setting("", "Of the run's folder, and of the results.")
+    model: str = setting("", "As sce train --model.")
+    minutes: float = setting(0.0, "What all of it takes, as planned.", minimum=0)
+    recipe: str = setting("", "As sce train --recipe; empty: nothing is trained, the model is evaluated.")
+    problems: str = setting("", "To train on: a set, or a file beside the queue; empty: those of the recipe.")
+    seed: int = setting(42, "Of the training.", minimum=0)
+    max_steps: int | None = setting(None, "Updates of each phase, at most.", minimum=1)
+    settings: tuple[str, ...] = setting((), "As sce train --set.")
+    evaluations: tuple[str, ...] = setting((), "Names of tables [evaluation.NAME].")
+    evaluation_minutes: float = setting(0.0, "Part of the minutes for them.", minimum=0)
+    memory_gib: float = setting(8.0, "Of an evaluation; a training takes what its plan says, if more.", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,7 @@ class Queue:
     """A queue file.
 
     Attributes:
-        jobs: in order; a job with ``seeds = [1, 2]`` in the file is two jobs, NAME-1 and NAME-2.
+        jobs: in order; a table with ``seeds = [1, 2]`` is two of them, NAME-1 and NAME-2.
         evaluations: options of ``sce bench`` by name, such as {"problems": "humaneval", "samples": 8}.
     """
 
@@ -65,47 +56,83 @@ class Queue:
 
     def files(self) -> list[Path]:
         """The problem files and recipes beside the queue that its jobs name."""
-        named = {job.problems for job in self.jobs} | {job.recipe for job in self.jobs}
-        named |= {str(options.get("problems", "")) for options in self.evaluations.values()}
-        paths = [self.file.parent / name for name in sorted(named - {""})]
+        paths = [self.file.parent / name for name in sorted(self._named() - {""})]
         return [path for path in paths if path.is_file()]
+
+    def _named(self) -> set[str]:
+        of_jobs = {name for job in self.jobs for name in (job.problems, job.recipe)}
+        return of_jobs | {str(options.get("problems", "")) for options in self.evaluations.values()}
+
+    def check(self) -> None:
+        """Check what only the whole can tell; `UsageError` if something is wrong."""
+        names = [job.name for job in self.jobs]
+        if not names:
+            raise UsageError(f"{self.file}: no [[job]]")
+        for job in self.jobs:
+            where = f"{self.file}: job {job.name or 'without a name'}"
+            if not is_name(job.name):
+                raise UsageError(f"{where}: a name has letters, digits, '.', '_' and '-'")
+            if names.count(job.name) > 1:
+                raise UsageError(f"{where}: there are two of that name")
+            if not job.model or not job.minutes:
+                raise UsageError(f"{where}: {'minutes' if job.model else 'model'} is missing")
+            if not job.recipe and not job.evaluations:
+                raise UsageError(f"{where}: neither a recipe nor evaluations, so there is nothing to do")
+            if unknown := [name for name in job.evaluations if name not in self.evaluations]:
+                raise UsageError(f"{where}: no [evaluation.{unknown[0]}]")
+        if outside := sorted(name for name in self._named() if Path(name).is_absolute() or ".." in Path(name).parts):
+            raise UsageError(f"{self.file}: {outside[0]} must lie beside the queue file")
+
+
+def is_name(text: str) -> bool:
+    """Whether a job may be called so: names become folders."""
+    return _NAME.fullmatch(text) is not None
 
 
 def read_queue(file: Path) -> Queue:
     """The queue in a TOML file.
 
     Raises:
-        SystemExit: a key or an evaluation is unknown, a name occurs twice, or a value is missing.
+        UsageError: an unknown key, a wrong value, or one that is missing.
+        SceError: the file cannot be read.
     """
-    table = tomllib.loads(file.read_text(encoding="utf-8"))
-    evaluations = table.get("evaluation", {})
+    table = read_toml(file)
+    if unknown := sorted(set(table) - {"job", "evaluation"}):
+        raise UsageError(f"{file}: unknown table {unknown[0]!r}; there are [[job]] and [evaluation.NAME]")
+    rows, evaluations = table.get("job", []), table.get("evaluation", {})
+    are_tables = isinstance(rows, list) and isinstance(evaluations, dict)
+    if not are_tables or not all(isinstance(each, dict) for each in (*rows, *evaluations.values())):
+        raise UsageError(f"{file}: jobs are tables [[job]], evaluations tables [evaluation.NAME]")
     jobs: list[Job] = []
-    for row in table.get("job", []):
-        seeds = row.pop("seeds", None)
-        row["settings"], row["evaluations"] = tuple(row.get("settings", ())), tuple(row.get("evaluations", ()))
-        for seed in seeds or (row.get("seed", 42),):
-            name = f"{row.get('name')}-{seed}" if seeds else row.get("name")
-            try:
-                jobs.append(Job(**{**row, "name": name, "seed": seed}))
-            except TypeError as error:
-                raise SystemExit(f"{file}: job {name}: {error}") from None
-    names = [job.name for job in jobs]
-    for job in jobs:
-        if names.count(job.name) > 1:
-            raise SystemExit(f"{file}: two jobs are called {job.name}")
-        if unknown := [name for name in job.evaluations if name not in evaluations]:
-            raise SystemExit(f"{file}: job {job.name}: no [evaluation.{unknown[0]}]")
-    return Queue(file, tuple(jobs), evaluations)
+    for number, row in enumerate(rows, start=1):
+        where, seeds = f"{file}: job {row.get('name', number)}", row.pop("seeds", [])
+        if not isinstance(seeds, list) or not all(type(seed) is int and seed >= 0 for seed in seeds):
+            raise UsageError(f"{where}: seeds must be a list of whole numbers")
+        job = build(Job, row, where)
+        jobs += [replace(job, name=f"{job.name}-{seed}", seed=seed) for seed in seeds] or [job]
+    queue = Queue(file, tuple(jobs), evaluations)
+    queue.check()
+    return queue
 
 
 def read_states(results: Path) -> dict[str, dict[str, Any]]:
-    """What is known of each job that was started: its ``state``, `DONE` or `CUT`, and where it ran."""
+    """What is known of each job that was started: its ``state``, such as `DONE` or `CUT`, and where it ran.
+
+    Raises:
+        SceError: the file is damaged.
+    """
     file = results / "jobs.json"
-    states: dict[str, dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else {}
+    states: dict[str, dict[str, Any]] = read_json(file) if file.is_file() else {}
+    is_whole = isinstance(states, dict) and all(
+        isinstance(state, dict) and "state" in state and is_name(name) for name, state in states.items()
+    )
+    if not is_whole:
+        raise SceError(f"{file}: damaged; delete it, or restore it from the last commit")
     return states
 
 
 def write_states(results: Path, states: dict[str, dict[str, Any]]) -> None:
     """Write what `read_states` reads."""
     results.mkdir(parents=True, exist_ok=True)
-    (results / "jobs.json").write_text(json.dumps(states, indent=1, sort_keys=True) + "\n")
+    with write_atomically(results / "jobs.json") as out:
+        out.write(json.dumps(states, indent=1, sort_keys=True) + "\n")

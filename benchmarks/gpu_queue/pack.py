@@ -21,8 +21,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from jobs import CUT, DONE, QUEUE, RESULTS, ROOT, Queue, read_queue, read_states
-from pieces import write_pieces
+from pieces import piece_size, write_pieces
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import BUILT_IN, gguf_file
 
 PACKAGE = ROOT / "securecoderl_edge"
@@ -50,7 +51,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--queue", type=Path, default=QUEUE, help="file of jobs")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("packed"), help="folder of the pieces")
-    parser.add_argument("--mib", type=float, default=60.0, help="largest piece")
+    parser.add_argument("--mib", type=piece_size, default=60.0, help="largest piece")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "queue", help="folder of runs that were cut")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder with the states of jobs")
     parser.add_argument("--python", default="3.12", help="version of Python there")
@@ -124,4 +125,9 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (SceError, OSError) as error:
+        sys.exit(str(error))
+    except subprocess.CalledProcessError:
+        sys.exit("pip could not download the wheels; --wheels without names leaves them out")

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_NAME = re.compile(r"pack-([0-9a-f]{12})-(\d{3})-of-(\d{3})-([0-9a-f]{64})")
+_NAME = re.compile(r"pack-([0-9a-f]{12})-(\d{3,})-of-(\d{3,})-([0-9a-f]{64})")
 _MIB = 2**20
 
 
@@ -34,7 +34,19 @@ class Piece:
 
 
 class Damaged(Exception):
-    """A piece that is not what its name says."""
+    """A piece that is not what its name says, or pieces that do not belong together."""
+
+
+def piece_size(text: str) -> float:
+    """The size of pieces on a command line, in MiB.
+
+    Raises:
+        ValueError: it is too small: there would be too many.
+    """
+    mib = float(text)
+    if not 0.01 <= mib <= 1e6:
+        raise ValueError
+    return mib
 
 
 def pieces_in(folder: Path) -> list[Piece]:
@@ -133,6 +145,16 @@ def missing(pieces: list[Piece]) -> list[int]:
     return sorted(set(range(1, pieces[0].count + 1)) - {piece.number for piece in pieces})
 
 
+def require_one_archive(pieces: list[Piece]) -> None:
+    """Check that pieces belong together; `Damaged` if not."""
+    archives = sorted({piece.archive for piece in pieces})
+    if len(archives) > 1:
+        raise Damaged(
+            f"{pieces[0].path.parent}: pieces of {len(archives)} archives ({', '.join(archives)}); "
+            "delete those of the earlier one"
+        )
+
+
 def collect(source: Path, into: Path) -> str:
     """Keep the pieces in ``source``, and unpack their archive into ``into``/tree once it is complete.
 
@@ -147,15 +169,13 @@ def collect(source: Path, into: Path) -> str:
     kept = into / "pieces"
     kept.mkdir(parents=True, exist_ok=True)
     arrived = pieces_in(source)
-    archives = sorted({piece.archive for piece in arrived})
-    if len(archives) > 1:
-        raise Damaged(f"{source}: pieces of {len(archives)} archives: {', '.join(archives)}")
+    require_one_archive(arrived)
     for piece in arrived:
         check(piece)
         shutil.copyfile(piece.path, kept / "piece.tmp")
         (kept / "piece.tmp").replace(kept / piece.path.name)
     for piece in pieces_in(kept):
-        if archives and piece.archive != archives[0]:
+        if arrived and piece.archive != arrived[0].archive:
             piece.path.unlink()
     pieces = pieces_in(kept)
     if not pieces:
@@ -174,6 +194,7 @@ def unpack(pieces: list[Piece], tree: Path) -> None:
     Raises:
         Damaged: a piece is missing, or is not what its name says; or the archive is none, or has such a name.
     """
+    require_one_archive(pieces)
     for piece in pieces:
         check(piece)
     if numbers := missing(pieces):
@@ -224,5 +245,5 @@ if __name__ == "__main__":
         sys.exit((__doc__ or "").split("\n\n")[1].strip())
     try:
         print(collect(Path(sys.argv[2]), Path(sys.argv[3])))
-    except Damaged as damage:
-        sys.exit(str(damage))
+    except (Damaged, OSError) as error:
+        sys.exit(str(error))

@@ -13,7 +13,9 @@ files of limited size (`unpack.py` reads them): states, curves and rows first, t
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from jobs import CUT, DONE, QUEUE, RESULTS, ROOT, Job, Queue, read_queue, read_states, write_states
+from pieces import piece_size
 from results import log_of, results, write_results
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.system.machine import available_memory_bytes, describe_machine
 from securecoderl_edge.training.plan import make_plan
@@ -41,20 +45,41 @@ def main() -> None:
     arguments = parse()
     if (ROOT / "cache").is_dir():
         os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
-    Day(arguments).run()
+    if arguments.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise SceError("torch sees no GPU here; --device cpu rehearses without one")
+    for folder in (arguments.work, arguments.out, arguments.results):
+        folder.mkdir(parents=True, exist_ok=True)
+    day = Day(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, day.stop)
+    day.run()
+    if day.stopped:
+        sys.exit(128 + day.stopped)
+    sys.exit(any(day.states[name]["state"] == FAILED for name in day.ran))
+
+
+def minutes_of(text: str) -> float:
+    """Minutes on the command line, enough for more than writing the results; `ValueError` if not."""
+    minutes = float(text)
+    if not math.isfinite(minutes) or 60 * minutes <= _SECONDS_TO_WRITE:
+        raise ValueError
+    return minutes
 
 
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--minutes", type=float, required=True, help="end within this time")
+    parser.add_argument("--minutes", type=minutes_of, required=True, help="end within this time")
     parser.add_argument("--queue", type=Path, default=QUEUE, help="file of jobs")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "queue", help="folder of the runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder with the states of jobs")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "queue-out", help="folder of the results in pieces")
-    parser.add_argument("--files", type=int, default=8, help="pieces, at most")
-    parser.add_argument("--mib", type=float, default=16.0, help="largest piece")
+    parser.add_argument("--files", type=int, choices=range(1, 1000), metavar="N", default=8, help="pieces, at most")
+    parser.add_argument("--mib", type=piece_size, default=16.0, help="largest piece")
     parser.add_argument("--checkpoints", action="store_true", help="bring the runs that were cut along, too")
     return parser.parse_args()
 
@@ -69,37 +94,67 @@ class Day:
         self.states = read_states(arguments.results)
         self.machine = {**describe_machine(), "device": name_of(arguments.device)}
         self.work: Path = arguments.work
-        self.work.mkdir(parents=True, exist_ok=True)
+        # Names of the jobs that ended in this call, the processes that run, and the signal that ended it.
+        self.ran: list[str] = []
+        self.running: set[subprocess.Popen[str]] = set()
+        self.stopped = 0
 
     def left(self) -> float:
         """Seconds."""
         return self.deadline - time.monotonic()
 
+    def stop(self, number: int, _: object) -> None:
+        """End what runs, as if the time were over; what was trained is saved."""
+        self.stopped, self.deadline = self.stopped or number, time.monotonic()
+        for process in list(self.running):
+            process.terminate()
+
+    def need(self, job: Job) -> float | None:
+        """GiB of a job; None if it cannot be planned, which is noted."""
+        try:
+            return memory_of(job, self.queue, self.arguments.device)
+        except SceError as error:
+            self.note(job, {"state": FAILED, "why": str(error)})
+            return None
+
     def run(self) -> None:
         """Start each job when there is memory and time for it, in the order of the queue."""
         waiting = [job for job in self.queue.jobs if self.states.get(job.name, {}).get("state") != DONE]
-        needs = {job.name: memory_of(job, self.queue, self.arguments.device) for job in waiting}
+        if not waiting:
+            tell("all jobs are done")
+        planned = {job.name: self.need(job) for job in waiting}
+        needs = {name: need for name, need in planned.items() if need is not None}
+        waiting = [job for job in waiting if job.name in needs]
         room, running = memory_of_device(self.arguments.device), dict[Future[dict[str, Any]], Job]()
         count = len(waiting)
         with ThreadPoolExecutor(max_workers=max(1, len(waiting))) as pool:
             while True:
                 for job in list(waiting):
                     # The first job of a call starts in any case, though it may be cut.
-                    has_time = 60 * job.minutes <= self.left() or len(waiting) == count
+                    has_time = (60 * job.minutes <= self.left() or len(waiting) == count) and not self.stopped
                     if needs[job.name] <= room and has_time:
                         waiting.remove(job)
                         room -= needs[job.name]
                         tell(f"{job.name}: started with {needs[job.name]:.1f} GiB, {self.left():.0f} s are left")
-                        running[pool.submit(self.do, job, needs[job.name])] = job
+                        running[pool.submit(self.attempt, job, needs[job.name])] = job
                 if not running:
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                # In short turns, between which signals are handled.
+                for future in wait(running, timeout=0.5, return_when=FIRST_COMPLETED).done:
                     job = running.pop(future)
                     room += needs[job.name]
                     self.note(job, future.result())
         for job in waiting:
-            tell(f"{job.name}: not started: it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB")
+            need = f"it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB"
+            tell(f"{job.name}: not started: {need}; {max(0, self.left()):.0f} s and {room:.1f} GiB are left")
         self.write()
+
+    def attempt(self, job: Job, memory_gib: float) -> dict[str, Any]:
+        """`do`, for which an error is a state, too."""
+        try:
+            return self.do(job, memory_gib)
+        except (SceError, OSError) as error:
+            return {"state": FAILED, "why": str(error)}
 
     def do(self, job: Job, memory_gib: float) -> dict[str, Any]:
         """Train and evaluate; the job's state."""
@@ -141,8 +196,13 @@ class Day:
         output.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as errors, output.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "securecoderl_edge", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=errors
+                [sys.executable, "-m", "securecoderl_edge", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                text=True,
             )
+            self.running.add(process)
             try:
                 # A training ends itself; this is for one that hangs, and for evaluations.
                 code: int | None = process.wait(max(1.0, self.left()))
@@ -154,12 +214,16 @@ class Day:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+            self.running.discard(process)
+        if self.stopped:
+            code = None
         lines = log.read_text(errors="replace").split("\n")
         return code, next((line for line in reversed(lines) if line.strip()), "")
 
     def note(self, job: Job, state: dict[str, Any]) -> None:
         """Write a job's state, and the results so far."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.ran.append(job.name)
         self.states[job.name] = {**state, "ended": now, "device": self.machine["device"]}
         tell(f"{job.name}: {state['state']}{'  ' + state['why'] if 'why' in state else ''}")
         write_states(self.arguments.results, self.states)
@@ -210,4 +274,7 @@ def tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (SceError, OSError) as error:
+        sys.exit(str(error))

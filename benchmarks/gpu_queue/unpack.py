@@ -17,6 +17,8 @@ from pathlib import Path
 from jobs import CUT, DONE, RESULTS, ROOT, read_states, write_states
 from pieces import Damaged, pieces_in, unpack
 
+from securecoderl_edge.errors import SceError
+
 
 def main() -> None:
     """Store what came back."""
@@ -30,10 +32,7 @@ def main() -> None:
         raise SystemExit(f"{arguments.folder}: no pieces")
     with tempfile.TemporaryDirectory() as temporary:
         tree = Path(temporary)
-        try:
-            unpack(pieces, tree)
-        except Damaged as damage:
-            raise SystemExit(str(damage)) from None
+        unpack(pieces, tree)
         for line in store(tree, arguments.results, arguments.runs):
             sys.stdout.write(line + "\n")
 
@@ -63,4 +62,7 @@ def store(tree: Path, results: Path, runs: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (Damaged, SceError, OSError) as error:
+        sys.exit(str(error))
