@@ -25,15 +25,15 @@ class Job:
 
     name: str = setting("", "Of the run's folder, and of the results.")
     model: str = setting("", "As sce train --model.")
-    minutes: float = setting(0.0, "What all of it takes, as planned.", minimum=0)
+    minutes: float = setting(0.0, "Of training and evaluation together, as planned.", minimum=0)
     recipe: str = setting("", "As sce train --recipe; empty: nothing is trained, the model is evaluated.")
-    problems: str = setting("", "To train on: a set, or a file beside the queue; empty: those of the recipe.")
+    problems: str = setting("", "To train on: a set, or a file next to the queue; empty: those of the recipe.")
     seed: int = setting(42, "Of the training.", minimum=0)
     max_steps: int | None = setting(None, "Updates of each phase, at most.", minimum=1)
     settings: tuple[str, ...] = setting((), "As sce train --set.")
     evaluations: tuple[str, ...] = setting((), "Names of tables [evaluation.NAME].")
     evaluation_minutes: float = setting(0.0, "Part of the minutes for them.", minimum=0)
-    memory_gib: float = setting(8.0, "Of an evaluation; a training takes what its plan says, if more.", minimum=0)
+    memory_gib: float = setting(8.0, "Of an evaluation; a training takes that of its plan, if more.", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Queue:
             if unknown := [name for name in job.evaluations if name not in self.evaluations]:
                 raise UsageError(f"{where}: no [evaluation.{unknown[0]}]")
         if outside := sorted(name for name in self._named() if Path(name).is_absolute() or ".." in Path(name).parts):
-            raise UsageError(f"{self.file}: {outside[0]} must lie beside the queue file")
+            raise UsageError(f"{self.file}: {outside[0]} must lie next to the queue file")
 
 
 def is_name(text: str) -> bool:

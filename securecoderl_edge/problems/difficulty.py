@@ -43,7 +43,7 @@ class Difficulty:
 
 
 def write_difficulty(path: Path, difficulties: Iterable[Difficulty]) -> None:
-    """Write a file that `read_difficulty` reads; ``pass_rate`` in it is for people.
+    """Write a file that `read_difficulty` reads; ``pass_rate`` in it is for people, and must agree.
 
     Raises:
         SceError: the file cannot be written.
@@ -85,6 +85,8 @@ def difficulty_of(problems: Sequence[Problem], path: Path) -> dict[str, Difficul
     return {problem.id: found[problem.id] for problem in problems}
 
 
+# As `sce data difficulty --samples` takes at most.
+_MOST_SAMPLES = 10_000
 _TYPES = {"id": str, "problem_hash": str, "samples": int, "passed": int, "model": str}
 
 
@@ -94,4 +96,10 @@ def _fault_of(record: object) -> str:
     for name, kind in _TYPES.items():
         if type(record.get(name)) is not kind:
             return f'not the pass rate of a problem: "{name}" is missing or wrong'
-    return "" if 0 <= record["passed"] <= record["samples"] > 0 else '"passed" is not from 0 to "samples"'
+    if not 0 < record["samples"] <= _MOST_SAMPLES:
+        return f'"samples" is not from 1 to {_MOST_SAMPLES:,}'
+    if not 0 <= record["passed"] <= record["samples"]:
+        return '"passed" is not from 0 to "samples"'
+    rate = record.get("pass_rate", record["passed"] / record["samples"])
+    is_same = type(rate) in (int, float) and abs(rate - record["passed"] / record["samples"]) < 1e-6
+    return "" if is_same else '"pass_rate" is not "passed" / "samples"'

@@ -130,6 +130,7 @@ class PromptSamplingSettings:
         "With ppo.drop_zero_variance_groups: sample at most this many more prompts per update in place of those whose "
         "completions all got the same reward.",
         minimum=0,
+        maximum=1000,
     )
     difficulty: str | None = setting(
         None, "Pass rates before training, from sce data difficulty; `adaptive` starts from them.", metavar="FILE"

@@ -213,7 +213,7 @@ def difficulty_in_words(settings: TrainSettings, problems: list[Problem] | None)
         problems: None if they are not here.
 
     Raises:
-        UsageError, SceError: see `difficulty_of`.
+        UsageError, SceError: see `difficulty_of`; or no problem is in the range.
     """
     sampling = settings.sampling
     if sampling.difficulty is None or problems is None:
@@ -224,7 +224,10 @@ def difficulty_in_words(settings: TrainSettings, problems: list[Problem] | None)
     if sampling.pass_rate is None:
         return text
     (low, high), count = sampling.pass_rate, sum(each.is_in(sampling.pass_rate) for each in known)
-    return f"{count} of {len(known)} problems have a pass rate from {low:g} to {high:g}; {text}"
+    found = f"{count} of {len(known)} problems have a pass rate from {low:g} to {high:g}"
+    if not count:
+        raise UsageError(f"{path}: {found}; set sampling.pass_rate")
+    return f"{found}; {text}"
 
 
 def _count_solved(problems: list[Problem] | None, missing: list[str]) -> int:

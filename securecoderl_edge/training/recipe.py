@@ -201,7 +201,8 @@ def _check_teacher(settings: TrainSettings) -> None:
         raise UsageError(f"{in_rl[0]} asks ppo.reference nothing at ppo.kl_coefficient = 0. Set it above 0")
     elif in_rl and ppo.kl_coefficient and ppo.drop_zero_variance_groups:
         raise UsageError(
-            "ppo.reference teaches on groups with equal rewards, too. Set ppo.drop_zero_variance_groups = false"
+            f"ppo.reference teaches {in_rl[0]} on groups with equal rewards, too. Set ppo.drop_zero_variance_groups = "
+            "false, or ppo.kl_coefficient = 0 if the teacher is only for distill"
         )
 
 
