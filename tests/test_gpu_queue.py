@@ -263,6 +263,7 @@ def test_a_job_that_cannot_be_planned_or_fails_costs_no_other(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_call_that_is_ended_ends_its_trainings_and_writes_what_there_is(number: int, tmp_path: Path) -> None:
     write_additions(tmp_path / "problems.jsonl")
