@@ -15,7 +15,6 @@ import torch
 from quick import few
 from small_runs import an_update, sgd_learner, varied_reward
 
-from securecoderl_edge.config import to_table
 from securecoderl_edge.models import sampling
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
@@ -180,20 +179,12 @@ def test_an_end_token_still_ends_a_completion_and_is_no_part_of_its_program(
     assert {score.program for score in made.scores} == {learner.tokenizer.decode(ids[:first])}
 
 
-def test_keys_of_phases_without_the_setting_are_those_from_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_setting_changes_the_key_of_every_phase() -> None:
+    """Without it the keys are as before it was there, see `test_reuse`."""
     plain, inputs = resolve("starter", (), {}), {"base_sha256": "a"}
     ended = replace(plain, ppo=replace(plain.ppo, end_with_program=True))
     now, changed = (reuse.phase_keys(settings, inputs) for settings in (plain, ended))
     assert not set(now.values()) & set(changed.values()), "sft is evaluated with it, too"
-
-    def before(settings: Any) -> dict[str, Any]:
-        table = to_table(settings)
-        if isinstance(settings, TrainSettings):
-            del table["ppo"]["end_with_program"]
-        return table
-
-    monkeypatch.setattr(reuse, "to_table", before)
-    assert reuse.phase_keys(plain, inputs) == now
 
 
 def test_the_recipe_for_chat_models_ends_completions_with_their_program() -> None:

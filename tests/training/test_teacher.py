@@ -600,7 +600,7 @@ def test_a_teacher_that_is_not_there_is_named(make_settings: Callable[..., Train
         (
             ("binary",),
             ("ppo.reference=x", "ppo.drop_zero_variance_groups=true"),
-            "teaches on groups with equal rewards",
+            "teaches binary on groups with equal rewards",
         ),
     ],
 )
