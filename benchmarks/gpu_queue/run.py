@@ -30,7 +30,7 @@ from results import log_of, results, write_results
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.system.machine import available_memory_bytes, describe_machine
+from securecoderl_edge.system.machine import available_memory_bytes
 from securecoderl_edge.training.plan import make_plan
 from securecoderl_edge.training.recipe import resolve
 
@@ -92,11 +92,11 @@ class Day:
         self.deadline: float = time.monotonic() + 60 * arguments.minutes - _SECONDS_TO_WRITE
         self.queue: Queue = read_queue(arguments.queue)
         self.states = read_states(arguments.results)
-        self.machine = {**describe_machine(), "device": name_of(arguments.device)}
+        self.device_name = name_of(arguments.device)
         self.work: Path = arguments.work
         # Names of the jobs that ended in this call, the processes that run, and the signal that ended it.
         self.ran: list[str] = []
-        self.running: set[subprocess.Popen[str]] = set()
+        self.running: set[subprocess.Popen[bytes]] = set()
         self.stopped = 0
 
     def left(self) -> float:
@@ -119,12 +119,11 @@ class Day:
 
     def run(self) -> None:
         """Start each job when there is memory and time for it, in the order of the queue."""
-        waiting = [job for job in self.queue.jobs if self.states.get(job.name, {}).get("state") != DONE]
-        if not waiting:
+        left = [job for job in self.queue.jobs if self.states.get(job.name, {}).get("state") != DONE]
+        if not left:
             tell("all jobs are done")
-        planned = {job.name: self.need(job) for job in waiting}
-        needs = {name: need for name, need in planned.items() if need is not None}
-        waiting = [job for job in waiting if job.name in needs]
+        needs = {job.name: need for job in left if (need := self.need(job)) is not None}
+        waiting = [job for job in left if job.name in needs]
         room, running = memory_of_device(self.arguments.device), dict[Future[dict[str, Any]], Job]()
         count = len(waiting)
         with ThreadPoolExecutor(max_workers=max(1, len(waiting))) as pool:
@@ -145,8 +144,8 @@ class Day:
                     room += needs[job.name]
                     self.note(job, future.result())
         for job in waiting:
-            need = f"it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB"
-            tell(f"{job.name}: not started: {need}; {max(0, self.left()):.0f} s and {room:.1f} GiB are left")
+            takes = f"it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB"
+            tell(f"{job.name}: not started: {takes}; {max(0, self.left()):.0f} s and {room:.1f} GiB are left")
         self.write()
 
     def attempt(self, job: Job, memory_gib: float) -> dict[str, Any]:
@@ -196,11 +195,7 @@ class Day:
         output.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as errors, output.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "securecoderl_edge", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                text=True,
+                [sys.executable, "-m", "securecoderl_edge", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=errors
             )
             self.running.add(process)
             try:
@@ -224,7 +219,7 @@ class Day:
         """Write a job's state, and the results so far."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.ran.append(job.name)
-        self.states[job.name] = {**state, "ended": now, "device": self.machine["device"]}
+        self.states[job.name] = {**state, "ended": now, "device": self.device_name}
         tell(f"{job.name}: {state['state']}{'  ' + state['why'] if 'why' in state else ''}")
         write_states(self.arguments.results, self.states)
         self.write()
