@@ -77,7 +77,15 @@ def difficulty(file: str, model: str | None, config: DifficultySettings, out: Pa
         (evaluation,) = measure_all([spec], problems, scorer, settings, folder, factor).values()
     passed = Counter(row["id"] for row in evaluation.rows if passes_all_tests(row))
     found = [
-        Difficulty(problem.id, problem_digest(problem), config.samples, passed[problem.id], spec.label)
+        Difficulty(
+            problem.id,
+            problem_digest(problem),
+            config.samples,
+            passed[problem.id],
+            spec.label,
+            float(settings.temperature),
+            settings.prompt_style,
+        )
         for problem in problems
     ]
     write_difficulty(out, found)

@@ -23,7 +23,7 @@ class Difficulty:
     Attributes:
         id, problem_hash: of the problem, see `problem_digest`.
         samples: completions. passed: those that pass all tests.
-        model: its label.
+        model: its label. temperature, prompt_style: how it was asked, as the options of ``sce data difficulty`` say.
     """
 
     id: str
@@ -31,6 +31,8 @@ class Difficulty:
     samples: int
     passed: int
     model: str
+    temperature: float
+    prompt_style: str
 
     @property
     def pass_rate(self) -> float:
@@ -87,7 +89,10 @@ def difficulty_of(problems: Sequence[Problem], path: Path) -> dict[str, Difficul
 
 # As `sce data difficulty --samples` takes at most.
 _MOST_SAMPLES = 10_000
-_TYPES = {"id": str, "problem_hash": str, "samples": int, "passed": int, "model": str}
+_TYPES = {
+    "id": str, "problem_hash": str, "samples": int, "passed": int, "model": str, "temperature": float,
+    "prompt_style": str,
+}  # fmt: skip
 
 
 def _fault_of(record: object) -> str:

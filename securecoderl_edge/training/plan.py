@@ -6,6 +6,7 @@ It takes seconds and needs no torch, unless transformers computes the model or t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import GPUS, PAPERS_GPU, Gpu
 from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import Precision, precision_on_cpu, precision_on_cuda
-from securecoderl_edge.problems.difficulty import difficulty_of
+from securecoderl_edge.problems.difficulty import Difficulty, difficulty_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.system.files import sha256_of
@@ -220,7 +221,7 @@ def difficulty_in_words(settings: TrainSettings, problems: list[Problem] | None)
         return ""
     path = Path(sampling.difficulty)
     known = difficulty_of(problems, path).values()
-    text = f"{path}, sha256 {sha256_of(path)[:12]}"
+    text = f"{path}, sha256 {sha256_of(path)[:12]}{_asked_otherwise(settings, known)}"
     if sampling.pass_rate is None:
         return text
     (low, high), count = sampling.pass_rate, sum(each.is_in(sampling.pass_rate) for each in known)
@@ -228,6 +229,21 @@ def difficulty_in_words(settings: TrainSettings, problems: list[Problem] | None)
     if not count:
         raise UsageError(f"{path}: {found}; set sampling.pass_rate")
     return f"{found}; {text}"
+
+
+def _asked_otherwise(settings: TrainSettings, known: Iterable[Difficulty]) -> str:
+    """How the prompts of the pass rates differ from those of the training; empty if they do not."""
+    asked = {(each.temperature, each.prompt_style) for each in known}
+    differences = {
+        f"temperature {temperature:g} (training: {settings.ppo.temperature:g})"
+        for temperature, _ in asked
+        if temperature != settings.ppo.temperature
+    } | {
+        f"prompt style {style} (training: {settings.prompt.style})"
+        for _, style in asked
+        if style not in ("auto", settings.prompt.style)
+    }
+    return f"; measured with {' and '.join(sorted(differences, reverse=True))}" if differences else ""
 
 
 def _count_solved(problems: list[Problem] | None, missing: list[str]) -> int:

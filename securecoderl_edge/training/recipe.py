@@ -14,7 +14,14 @@ from securecoderl_edge.config import apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.files import BUILT_IN, NANO, SMOLLM2
 from securecoderl_edge.training.base import describe_base, learning_rate
-from securecoderl_edge.training.phase_settings import DISTILL, OF_GROUPS, PHASES, RL_PHASES, SELF_TRAINING
+from securecoderl_edge.training.phase_settings import (
+    DISTILL,
+    OF_GROUPS,
+    PHASES,
+    RL_PHASES,
+    SELF_TRAINING,
+    WITHOUT_REWARD,
+)
 from securecoderl_edge.training.settings import TrainSettings
 
 # Settings of a table that have flags of their own.
@@ -133,6 +140,10 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, d
     if "sft" in settings.phases and settings.phases[0] != "sft":
         raise UsageError("--phases: sft must come first. The KL penalty uses its result as the reference")
     reward = settings.reward
+    if set(settings.phases) <= set(WITHOUT_REWARD):
+        for name in ("random", "function"):
+            if getattr(reward, name) is not None:
+                raise UsageError(f"reward.{name} has no effect: {' and '.join(settings.phases)} ask for no reward")
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
     if reward.random is not None and reward.function is not None:

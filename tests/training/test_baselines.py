@@ -256,6 +256,15 @@ def test_a_random_reward_and_a_function_exclude_each_other(settings: Callable[..
         settings("reward.random=0.5", "reward.function=rewards.py:brevity")
 
 
+@pytest.mark.parametrize("reward", ["reward.random=0.5", "reward.function=rewards.py:brevity"])
+@pytest.mark.parametrize("phases", [("sft",), ("sft", "ssd")])
+def test_a_reward_of_ones_own_is_refused_where_nothing_uses_it(
+    settings: Callable[..., TrainSettings], reward: str, phases: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError, match=f"has no effect: {' and '.join(phases)} "):
+        settings(reward, phases=phases)
+
+
 SECURE, OPEN = "print(len(input()))\n", "text = input()\nprint(9 if text == 'attack' else len(text))\n"
 FOUND = "print(eval('len(input())'))\n"
 WRONG = "input()\nprint(2)\n"

@@ -272,12 +272,32 @@ def test_checkpoints_of_uniform_draws_have_no_pass_rates_and_those_without_any_s
     assert len(rows(train(config, tmp_path / "run"))) == 2
 
 
-def measured(config: TrainSettings, file: Path, passed: list[int]) -> Path:
+def measured(
+    config: TrainSettings, file: Path, passed: list[int], temperature: float = 1.0, style: str = "auto"
+) -> Path:
     """A file of pass rates of the problems of a run, of 8 completions."""
-    problems = load_problems(config.problems)
-    numbers = zip(problems, passed, strict=True)
-    write_difficulty(file, (Difficulty(each.id, problem_digest(each), 8, count, "tiny") for each, count in numbers))
+    numbers = zip(load_problems(config.problems), passed, strict=True)
+    write_difficulty(
+        file,
+        (Difficulty(each.id, problem_digest(each), 8, count, "tiny", temperature, style) for each, count in numbers),
+    )
     return file
+
+
+def test_the_plan_says_where_pass_rates_were_measured_otherwise(
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    file = tmp_path / "rates.jsonl"
+    config = epoch_settings(f"sampling.difficulty={file}", "sampling.method=adaptive", "ppo.temperature=0.8")
+    numbers = [0, 1, 4, 7, 8, 8]
+    measured(config, file, numbers, 0.8, config.prompt.style)
+    assert "measured with" not in make_plan(config).difficulty
+    measured(config, file, numbers, 0.8)
+    assert "measured with" not in make_plan(config).difficulty
+    measured(config, file, numbers, 0.2, "chat")
+    assert make_plan(config).difficulty.endswith(
+        f"; measured with temperature 0.2 (training: 0.8) and prompt style chat (training: {config.prompt.style})"
+    )
 
 
 def test_only_problems_in_the_range_are_asked_and_the_file_is_on_record(
