@@ -95,8 +95,15 @@ def _measure(
     with track(count * config.samples, spec.label, lines=False) as progress:
 
         def report(now: EvaluationProgress) -> None:
-            progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
+            nonlocal scored
+            note = f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}" if now.done else ""
+            progress.reach(now.completed, note)
+            if now.done > scored:
+                progress.show_stage("running programs", now.done, now.completed, "programs")
+            scored = now.done
 
+        scored = 0
+        progress.show_stage("loading the model", 0, 0, "")
         told = -_SECONDS_BETWEEN
 
         def decoded(pieces: int, most: int) -> None:
