@@ -93,6 +93,7 @@ def _measure(
     started = time.monotonic()
     count = sum(map(len, bench_batches(config, problems).values()))
     with track(count * config.samples, spec.label, lines=False) as progress:
+        scored = 0
 
         def report(now: EvaluationProgress) -> None:
             nonlocal scored
@@ -102,7 +103,6 @@ def _measure(
                 progress.show_stage("running programs", now.done, now.completed, "programs")
             scored = now.done
 
-        scored = 0
         progress.show_stage("loading the model", 0, 0, "")
         told = -_SECONDS_BETWEEN
 

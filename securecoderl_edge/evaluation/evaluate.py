@@ -284,9 +284,7 @@ class Collected:
             self._log.append_completion({"id": problem, "sample": sample, **row}, spent)
         self._report()
 
-    def score(
-        self, scorer: Scorer, problem: Problem, facts: PromptFacts | None, sample: int, extract: str | None
-    ) -> None:
+    def score(self, scorer: Scorer, problem: Problem, facts: PromptFacts | None, sample: int, extract: str) -> None:
         """Send the program of a completion to the sandbox, unless its row exists."""
         if (problem.id, sample) not in self._rows:
             generation = self._completions[problem.id, sample]

@@ -137,9 +137,9 @@ class BatchDecoder:
             return self._take(source, index, length) if length >= _LEAST_PREFIX else self._context.clear(index)
         if not self._shared:
             return self._context.clear(index)
-        source, self._holder = self._holder, index
-        if source is not None:
-            return self._take(source, index, len(self._shared))
+        holder, self._holder = self._holder, index
+        if holder is not None:
+            return self._take(holder, index, len(self._shared))
         filled = self._context.clear(index)
         self._compute([(token, position, index) for position, token in enumerate(self._shared)])
         return filled + len(self._shared)
