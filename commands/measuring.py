@@ -93,10 +93,17 @@ def _measure(
     started = time.monotonic()
     count = sum(map(len, bench_batches(config, problems).values()))
     with track(count * config.samples, spec.label, lines=False) as progress:
+        scored = 0
 
         def report(now: EvaluationProgress) -> None:
-            progress.reach(now.done, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
+            nonlocal scored
+            note = f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}" if now.done else ""
+            progress.reach(now.completed, note)
+            if now.done > scored:
+                progress.show_stage("running programs", now.done, now.completed, "programs")
+            scored = now.done
 
+        progress.show_stage("loading the model", 0, 0, "")
         told = -_SECONDS_BETWEEN
 
         def decoded(pieces: int, most: int) -> None:

@@ -26,8 +26,6 @@ def print_plan(plan: Plan, choice: RecipeChoice) -> None:
     }
     if plan.teacher:
         facts["teacher"] = plan.teacher
-    if plan.conversion:
-        facts["conversion"] = plan.conversion
     if counts := plan.counts:
         cut = f" ({counts.cut} with a shortened prompt)" if counts.cut else ""
         fitting = "for training" if counts.usable is None else "fit the context"

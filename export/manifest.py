@@ -14,7 +14,7 @@ from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from securecoderl_edge.models.files import weight_files
+from securecoderl_edge.models.files import sha256_of_weights
 from securecoderl_edge.models.gguf.header import GgufHeader, read_header
 from securecoderl_edge.models.gguf.layout import gguf_package
 from securecoderl_edge.prompts.styles import STYLE_KEY
@@ -110,11 +110,11 @@ def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
         UsageError: the base has no safetensors files.
         SceError: a file cannot be read.
     """
-    paths = {f"base/{path.name}": path for path in weight_files(base)}
-    paths |= {f"base/{name}": base / name for name in ("config.json", *COMPANION_FILES)}
+    weights = {f"base/{name}": digest for name, digest in sha256_of_weights(base).items()}
+    paths = {f"base/{name}": base / name for name in ("config.json", *COMPANION_FILES)}
     if adapter:
         paths |= {f"adapter/{name}": adapter / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
-    return {name: sha256_of(path) for name, path in paths.items() if path.is_file()}
+    return weights | {name: sha256_of(path) for name, path in paths.items() if path.is_file()}
 
 
 def read_manifest(file: Path) -> Manifest:

@@ -19,6 +19,7 @@ from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, peft_config, read_lora_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
+from securecoderl_edge.models.gguf.folder import gguf_weights
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
@@ -53,6 +54,8 @@ def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
     Raises:
         SceError: a file is damaged, or its weights are already quantized.
     """
+    if (stored := gguf_weights(base)) is not None:
+        return {weight.name: weight.sizes for weight in stored.weights}
     shapes = {}
     for path in weight_files(base):
         with open_tensors(path) as tensors:
@@ -106,16 +109,16 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
     """
     import torch
 
+    from securecoderl_edge.models.weights import read_tensors
+
     update = read_adapter(adapter) if adapter else LoraUpdate(1.0, {})
     check_fit(base, adapter, update)
-    for path in weight_files(base):
-        with open_tensors(path) as tensors:
-            for name in _names(tensors):
-                tensor = tensors.get_tensor(name).to(torch.float32)
-                if name in update.factors:
-                    lower, upper = update.factors[name]
-                    tensor = torch.addmm(tensor, upper, lower, alpha=update.scale)
-                yield name, tensor
+    for name, stored in read_tensors(base):
+        tensor = stored.to(torch.float32)
+        if name in update.factors:
+            lower, upper = update.factors[name]
+            tensor = torch.addmm(tensor, upper, lower, alpha=update.scale)
+        yield name, tensor
 
 
 def write_merged(

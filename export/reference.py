@@ -17,6 +17,8 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
 from securecoderl_edge.models.adapters import peft_config
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.gguf.folder import LINK
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.processes import serve_once
 
@@ -98,9 +100,12 @@ def _load_source(base: Path, adapter: Path | None) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
-    )
+    if (base / LINK).is_symlink():  # transformers cannot read such a folder
+        model = load_base(base)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(
+            base, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
     if adapter:
         from peft import PeftModel
 

@@ -9,14 +9,14 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import OURS
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import WHOLE_REQUEST, Completion, OnToken, Part, Sampling, Usage
 
 RIGHT = "print(int(input()) * 2)\n"
 WRONG = "print(int(input()))\n"
 BROKEN = "print(int(input()\n"
 UNSAFE = "print(eval(input()) * 2)\n"
 
-# Gives the text of one sample: prompt, sample number, and a generator seeded for this call.
+# Gives the text of one sample: prompt, sample number, and the generator of its random numbers.
 Writer = Callable[[str, int, random.Random], str]
 
 
@@ -50,9 +50,10 @@ class FakeRuntime:
     prompt_style: str | None = OURS.style
     chat_template: ChatTemplate | None = None
 
-    def __init__(self, write: Writer = mixed, fail_at_call: int | None = None) -> None:
-        self.write, self.fail_at_call = write, fail_at_call
+    def __init__(self, write: Writer = mixed, fail_after: int | None = None) -> None:
+        self.write, self.fail_after = write, fail_after
         self.calls: list[tuple[int, Sampling]] = []
+        self.seeds: list[tuple[int, int, int]] = []
         self.prompts: list[str] = []
         self.is_closed = False
         self._tokens = 0
@@ -64,16 +65,20 @@ class FakeRuntime:
         sampling: Sampling,
         on_token: OnToken | None = None,
         facts: Sequence[PromptFacts | None] | None = None,
+        part: Part = WHOLE_REQUEST,
     ) -> list[list[Completion]]:
-        if self.fail_at_call == len(self.calls):
-            raise KeyboardInterrupt
-        self.calls.append((len(prompts), sampling))
-        self.prompts += prompts
-        rng = random.Random(sampling.seed)
-        return [
-            [self._complete(index, sample, self.write(prompt, sample, rng), on_token) for sample in range(n)]
-            for index, prompt in enumerate(prompts)
-        ]
+        keys = part.keys(len(prompts), n)
+        self.calls.append((len(keys), sampling))
+        self.prompts += [prompts[index] for index in dict.fromkeys(index for index, _ in keys)]
+        grouped: list[list[Completion]] = [[] for _ in prompts]
+        for index, sample in keys:
+            if self.fail_after == len(self.seeds):
+                raise KeyboardInterrupt
+            self.seeds.append(part.seed_of((index, sample), sampling))
+            text = self.write(prompts[index], sample, random.Random(str(self.seeds[-1])))
+            grouped[index].append(self._complete(index, sample, text, on_token))
+            part.done((index, sample), grouped[index][-1])
+        return grouped
 
     def count_tokens(self, prompt: str) -> int:
         return len(prompt.split())

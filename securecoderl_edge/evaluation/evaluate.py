@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,13 +16,12 @@ from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
 from securecoderl_edge.problems.problem import BASE_TAG, Problem
 from securecoderl_edge.problems.problem_file import digest_of_problems
-from securecoderl_edge.prompts.extraction import extract_program, prompt_facts
+from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, prompt_facts
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.prompts.thoughts import open_thought
-from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
+from securecoderl_edge.runtimes.protocol import Completion, Part, Runtime, Sampling, Usage, batch_seed
 from securecoderl_edge.scoring.metrics import Row
-from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 # Completions requested at once. It fixes which problems share a batch, and so the samples: a resumed evaluation must
 # split the problems in the same places.
 BATCH = 64
+# Completions, at least, that are decoded before their programs run. Where a batch ends, others take the free places.
+_GROUP = 256
 
 
 # Called while a batch is decoded, with the pieces of text so far and the most that there can be. A piece is a token;
@@ -41,9 +42,10 @@ OnText = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class EvaluationProgress:
-    """Progress of an evaluation: scored rows, all rows, and means so far."""
+    """Progress of an evaluation: scored rows, completions with and without scores, all rows, and means so far."""
 
     done: int
+    completed: int
     total: int
     reward: float
     syntax_rate: float
@@ -110,8 +112,8 @@ def evaluate(
 ) -> Evaluation:
     """Generate programs for each problem and score them.
 
-    A batch is decoded, then scored: programs that run during decoding would distort its speed. With a ``log``, rows are
-    written as they are made, and existing rows are reused.
+    Some hundred completions are decoded, then their programs run: during decoding they would distort its speed. With a
+    ``log``, completions and rows are written as they end, and existing ones are reused.
 
     Args:
         on_text: see `OnText`.
@@ -127,40 +129,40 @@ def evaluate(
     collected = Collected(list(chunks.values()), samples, log, on_progress)
     total = before = runtime.usage()
     try:
-        for start, chunk in chunks.items():
-            if collected.has_all(chunk):
-                continue
-            seed = batch_seed(sampling.seed, plan.first + start)
-            shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
-            prompts = [format.prompt(problem) for problem in shown]
-            # Of the whole statements: `sce score`, which reads the rows, cannot cut them.
-            facts = [prompt_facts(problem, format, extract) for problem in chunk]
-            most, pieces = len(prompts) * samples * sampling.max_tokens, itertools.count(1)
+        for group in _groups(chunks, samples, collected):
+            asked = [
+                _Asked(problem, shown, prompt_facts(problem, format, extract), (seed, number))
+                for start, chunk in group.items()
+                for seed in [batch_seed(sampling.seed, plan.first + start)]
+                for number, problem in enumerate(chunk)
+                for shown in [_fitting(problem, format, runtime, room, max_prompt_tokens)]
+            ]
+            skip = {
+                (at, sample)
+                for at, each in enumerate(asked)
+                for sample in range(samples)
+                if collected.has((each.problem.id, sample))
+            }
+
+            def ended(at: int, sample: int, completion: Completion, asked: list[_Asked] = asked) -> None:
+                nonlocal before
+                spent, before = runtime.usage() - before, runtime.usage()
+                generation = {**_generation(completion), **asked[at].facts_of_row(format)}
+                collected.keep(asked[at].problem.id, sample, generation, spent)
+
+            pieces, most = itertools.count(1), (len(asked) * samples - len(skip)) * sampling.max_tokens
             on_text(0, most)
-            answers = runtime.generate(
-                prompts,
-                samples,
-                replace(sampling, seed=seed),
-                lambda *_, pieces=pieces, most=most: on_text(next(pieces), most),
-                facts=facts,
-            )
-            spent, before = runtime.usage() - before, runtime.usage()
-            if log is not None:
-                log.add_usage(spent)
-            for problem, as_shown, prompt, about, completions in zip(
-                chunk, shown, prompts, facts, answers, strict=True
-            ):
-                asked = {
-                    "prompt_cut": as_shown is not problem,
-                    "prompt_style": format.style,
-                    "is_thinking": bool(open_thought(prompt)),
-                }
-                for sample, completion in enumerate(completions):
-                    program = extract_program(completion.text, about)
-                    generation = {**_generation(completion), **asked}
-                    if BASE_TAG in problem.tags:
-                        generation["has_base_tests"] = True
-                    collected.score(scorer, Submission(problem, program, sample, extract), generation)
+            if most:
+                runtime.generate(
+                    [format.prompt(each.shown) for each in asked],
+                    samples,
+                    sampling,
+                    lambda *_, pieces=pieces, most=most: on_text(next(pieces), most),
+                    facts=[each.facts for each in asked],
+                    part=Part([each.seed for each in asked], skip, ended),
+                )
+            for each, sample in itertools.product(asked, range(samples)):
+                collected.score(scorer, each.problem, each.facts, sample, extract)
             collected.collect()
     except BaseException:
         # Keep finished rows, whatever interrupted the evaluation.
@@ -168,6 +170,44 @@ def evaluate(
         raise
     usage = log.usage() if log is not None else runtime.usage() - total
     return Evaluation(runtime.name, collected.in_order(), usage, prompt_style=format.style, reused=collected.reused)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A problem as a model is asked, perhaps with a shorter statement, and the seed of its samples, see `Part`.
+
+    ``facts`` are of the whole statement: `sce score`, which reads the rows, cannot cut it.
+    """
+
+    problem: Problem
+    shown: Problem
+    facts: PromptFacts | None
+    seed: tuple[int, int]
+
+    def facts_of_row(self, format: PromptFormat) -> dict[str, Any]:
+        """The fields of a row that say how the problem was asked."""
+        facts = {
+            "prompt_cut": self.shown is not self.problem,
+            "prompt_style": format.style,
+            "is_thinking": bool(open_thought(format.prompt(self.shown))),
+        }
+        return {**facts, "has_base_tests": True} if BASE_TAG in self.problem.tags else facts
+
+
+def _groups(
+    chunks: Mapping[int, Sequence[Problem]], samples: int, collected: Collected
+) -> Iterator[dict[int, Sequence[Problem]]]:
+    """Batches with missing rows, as many as are decoded before their programs run."""
+    group: dict[int, Sequence[Problem]] = {}
+    for start, chunk in chunks.items():
+        if collected.has_all(chunk):
+            continue
+        group[start] = chunk
+        if sum(map(len, group.values())) * samples >= _GROUP:
+            yield group
+            group = {}
+    if group:
+        yield group
 
 
 def batches(
@@ -216,32 +256,40 @@ class Collected:
         for chunk in chunks:
             self._digests |= dict.fromkeys((problem.id for problem in chunk), digest_of_problems(chunk))
         self._wanted = [(problem.id, sample) for chunk in chunks for problem in chunk for sample in range(samples)]
-        logged = log.rows() if log is not None else {}
-        self._rows = {
-            key: logged[key]
-            for key in self._wanted
-            if key in logged and logged[key].get("batch_hash") == self._digests[key[0]]
-        }
+        self._rows = self._of_these(log.rows() if log is not None else {})
         self.reused = len(self._rows)
+        self._completions = self._of_these(log.completions() if log is not None else {})
         self._pending: list[tuple[Row, Future[Score]]] = []
         if self._rows:
             self._report()
 
     def has_all(self, problems: Sequence[Problem]) -> bool:
-        """Whether no sample of these problems is missing."""
+        """Whether no row of these problems is missing."""
         return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
-    def score(self, scorer: Scorer, submission: Submission, generation: Row) -> None:
-        """Send a program to the sandbox, unless its row exists.
+    def has(self, key: tuple[str, int]) -> bool:
+        """Whether there is a sample (problem id, number), with its score or without."""
+        return key in self._rows or key in self._completions
+
+    def keep(self, problem: str, sample: int, generation: Row, spent: Usage) -> None:
+        """Take, and log, a completion that has no score yet.
 
         Args:
             generation: the fields of its row that are not of the score.
+            spent: what the runtime did since the last one.
         """
-        if (submission.problem.id, submission.sample) in self._rows:
-            return
-        generation = {**generation, "batch_hash": self._digests[submission.problem.id]}
-        future = scorer.score_async(submission.problem, submission.program, submission.sample, submission.extract)
-        self._pending.append((generation, future))
+        row = {**generation, "batch_hash": self._digests[problem]}
+        self._completions[problem, sample] = row
+        if self._log is not None:
+            self._log.append_completion({"id": problem, "sample": sample, **row}, spent)
+        self._report()
+
+    def score(self, scorer: Scorer, problem: Problem, facts: PromptFacts | None, sample: int, extract: str) -> None:
+        """Send the program of a completion to the sandbox, unless its row exists."""
+        if (problem.id, sample) not in self._rows:
+            generation = self._completions[problem.id, sample]
+            program = extract_program(generation["completion"], facts)
+            self._pending.append((generation, scorer.score_async(problem, program, sample, extract)))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take, and log, rows that another process made."""
@@ -252,26 +300,35 @@ class Collected:
 
     def collect(self, only_finished: bool = False) -> None:
         """Wait for the pending scores, or take only finished ones, and log the rows."""
-        fresh: list[Row] = []
         for generation, future in self._pending:
             if only_finished and (not future.done() or future.cancelled() or future.exception()):
                 continue
             row = {**result_of(future).to_record(), **generation}
+            if self._log is not None:
+                self._log.append([row])
             self._rows[row["id"], row["sample"]] = row
-            fresh.append(row)
             self._report()
         self._pending.clear()
-        if self._log is not None and fresh:
-            self._log.append(fresh)
+        self._completions = {key: row for key, row in self._completions.items() if key not in self._rows}
+        if self._log is not None and not self._completions:
+            self._log.forget_completions(self._rows)
 
     def in_order(self) -> tuple[Row, ...]:
         """All rows, by problem and sample."""
         return tuple(self._rows[key] for key in self._wanted)
 
+    def _of_these(self, logged: Mapping[tuple[str, int], Row]) -> dict[tuple[str, int], Row]:
+        """Those of these samples, and of the same batches."""
+        wanted = ((key, logged[key]) for key in self._wanted if key in logged)
+        return {key: row for key, row in wanted if row.get("batch_hash") == self._digests[key[0]]}
+
     def _report(self) -> None:
         done, rows = len(self._rows), self._rows.values()
         reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
-        self._on_progress(EvaluationProgress(done, len(self._wanted), reward / done, parsing / done))
+        completed = len(self._rows.keys() | self._completions.keys())
+        self._on_progress(
+            EvaluationProgress(done, completed, len(self._wanted), reward / max(1, done), parsing / max(1, done))
+        )
 
 
 def _generation(completion: Completion) -> dict[str, Any]:

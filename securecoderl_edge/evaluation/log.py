@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -25,12 +25,14 @@ class EvaluationLog:
     """A folder with ``rows.jsonl``, ``usage.jsonl`` and ``settings.json``.
 
     ``rows.jsonl`` has completions in the format of ``sce score --completions`` together with their scores, keyed by
-    problem id and sample. ``usage.jsonl`` has the `Usage` of each batch.
+    problem id and sample. Until its program has run, a completion is in ``completions.jsonl``. ``usage.jsonl`` has the
+    `Usage` of each completion, or of each batch.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rows, self._usage = folder / "rows.jsonl", folder / "usage.jsonl"
+        self._completions = folder / "completions.jsonl"
 
     @classmethod
     @contextmanager
@@ -52,7 +54,7 @@ class EvaluationLog:
         with locked(log.folder):
             with write_atomically(log.folder / "settings.json") as file:
                 file.write(text + "\n")
-            for path in (log._rows, log._usage):
+            for path in (log._rows, log._usage, log._completions):
                 drop_truncated_line(path)
             yield log
 
@@ -63,6 +65,10 @@ class EvaluationLog:
             SceError: a row is damaged.
         """
         return {(row["id"], row["sample"]): row for row in _read(self._rows, _fault_of_row)}
+
+    def completions(self) -> dict[tuple[str, int], Row]:
+        """Completions that ended before their programs ran, as `rows`; among them are some that have a row now."""
+        return {(row["id"], row["sample"]): row for row in _read(self._completions, _fault_of_completion)}
 
     def usage(self) -> Usage:
         """Total usage of all batches, including those of earlier sessions; errors as in `rows`."""
@@ -76,15 +82,31 @@ class EvaluationLog:
         """
         RowFile(self._rows).append(rows)
 
+    def append_completion(self, row: Row, usage: Usage) -> None:
+        """Add a completion that has no score yet, and what it took; errors as in `append`."""
+        RowFile(self._completions).append([row])
+        self.add_usage(usage)
+
+    def forget_completions(self, scored: Container[tuple[str, int]]) -> None:
+        """Delete the completions that are ``scored``; errors as in `append`."""
+        left = [row for key, row in self.completions().items() if key not in scored]
+        _write(self._completions, left)
+        if not left:
+            self._completions.unlink()
+
     def add_usage(self, usage: Usage) -> None:
-        """Add the usage of one batch; errors as in `append`."""
+        """Add the usage of a completion or batch; errors as in `append`."""
         RowFile(self._usage).append([asdict(usage)])
 
     def replace(self, rows: Sequence[Row], usage: Usage) -> None:
         """Write these rows and their usage instead of those that there are; errors as in `append`."""
-        for path, records in ((self._rows, rows), (self._usage, [asdict(usage)])):
-            with write_atomically(path) as file:
-                file.writelines(f"{json.dumps(record)}\n" for record in records)
+        _write(self._rows, rows)
+        _write(self._usage, [asdict(usage)])
+
+
+def _write(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    with write_atomically(path) as file:
+        file.writelines(f"{json.dumps(record)}\n" for record in records)
 
 
 def file_name(label: str) -> str:
@@ -103,11 +125,21 @@ def _read(path: Path, fault_of: Callable[[Any], str | None]) -> list[dict[str, A
     return records
 
 
+def _fault_of_completion(row: Any) -> str | None:
+    if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
+        return "no completion"
+    return _fault_of_fields(row)
+
+
 def _fault_of_row(row: Any) -> str | None:
     try:
         score_from_record(row)
     except ValueError as error:
         return str(error)
+    return _fault_of_fields(row)
+
+
+def _fault_of_fields(row: Row) -> str | None:
     row = {"id": None, "sample": None, **row}
     wrong = [name for name, is_right in _CHECKS.items() if name in row and not is_right(row[name])]
     return f"invalid {wrong[0]}" if wrong else None

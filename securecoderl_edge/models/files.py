@@ -11,7 +11,7 @@ from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG
 from securecoderl_edge.models.catalog import NAMED, ORIGINS, POLICIES
-from securecoderl_edge.models.gguf.folder import folder_of_gguf
+from securecoderl_edge.models.gguf.folder import folder_of_gguf, gguf_weights_sha256
 from securecoderl_edge.models.stored import stored_file
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
@@ -55,11 +55,11 @@ def weight_files(folder: Path) -> list[Path]:
 def base_folder(name: str, *, download: bool = True, tell: Callable[[str], None] = lambda line: None) -> Path:
     """The local folder of a base model: a named one, a GGUF file, a folder, or a Hugging Face repo id.
 
-    A GGUF file is converted to a folder in the user's cache, once; a repo is downloaded if necessary.
+    A GGUF file gets a folder in the user's cache, once, see `folder_of_gguf`; a repo is downloaded if necessary.
 
     Args:
         download: if False, the repo must already be downloaded.
-        tell: called with one line before a conversion.
+        tell: called with one line before a GGUF file is checked.
 
     Raises:
         UsageError: no such folder, it holds no model, or the repo is not downloaded.
@@ -122,6 +122,18 @@ def lasting_name(name: str) -> str:
 def sha256_of_folder(folder: Path) -> str:
     """One digest of all files that decide a model's output, by which a run recognizes its base."""
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
-        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+    files = {path.name: path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    known = gguf_weights_sha256(folder)
+    for name in sorted(files.keys() | ({WEIGHTS} if known else set())):
+        digest.update(f"{name} {known if known and name == WEIGHTS else sha256_of(files[name])}\n".encode())
     return digest.hexdigest()
+
+
+def sha256_of_weights(folder: Path) -> dict[str, str]:
+    """The sum of each file of weights, by name; those in a GGUF file count as one, see `GgufWeights.sha256`.
+
+    Raises:
+        UsageError: as in `weight_files`.
+    """
+    known = gguf_weights_sha256(folder)
+    return {WEIGHTS: known} if known else {path.name: sha256_of(path) for path in weight_files(folder)}

@@ -1,4 +1,4 @@
-"""A base model's weights from its safetensors files, tensor by tensor: no wider copy of the model ever exists."""
+"""A base model's weights from its files, tensor by tensor: no wider copy of the model ever exists."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from securecoderl_edge.errors import SceError, first_line
 from securecoderl_edge.models.files import weight_files
+from securecoderl_edge.models.gguf.folder import gguf_weights
 from securecoderl_edge.models.int8 import Int8Linear, with_int8_linears
 
 # Tables that older versions of transformers saved and newer ones compute.
@@ -63,6 +64,13 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
     Raises:
         SceError: a file is missing or damaged.
     """
+    if (stored := gguf_weights(folder)) is not None:
+        for weight, numbers in stored.read():
+            tensor = torch.from_numpy(numbers)
+            del numbers
+            yield weight.name, tensor.view(torch.bfloat16) if weight.dtype == "BF16" else tensor
+            del tensor
+        return
     for path in weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:

@@ -25,7 +25,16 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.thoughts import thought_tokens
-from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, DecodingTask, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import (
+    BASE_PRECISIONS,
+    WHOLE_REQUEST,
+    Completion,
+    DecodingTask,
+    OnToken,
+    Part,
+    Sampling,
+    Usage,
+)
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import PartialCompletion, TextWriter, TokenText, end_of_program, open_writer
 from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
@@ -105,29 +114,38 @@ class HfRuntime:
         sampling: Sampling,
         on_token: OnToken | None = None,
         facts: Sequence[PromptFacts | None] | None = None,
+        part: Part = WHOLE_REQUEST,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._tokenizer.encode_prompt, sampling.max_tokens, self.context)
-        if not encoded:
-            return []
+        keys = part.keys(len(encoded), n)
+        if not keys:
+            return [[] for _ in encoded]
         longest = max(map(len, encoded)) + sampling.max_tokens + CACHE_GROWTH
         rows = affordable_sequences(
             max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes()
         )
-        partial = {
-            (prompt, index): self._begin(sampling, open_writer(sampling, (prompt, index), on_token, facts))
-            for prompt in range(len(encoded))
-            for index in range(n)
-        }
-        started = time.monotonic()
+        partial = {key: self._begin(sampling, open_writer(sampling, key, on_token, facts)) for key in keys}
+        started = told = time.monotonic()
         for each in partial.values():
             each.started = started
-        grouped: list[list[Completion]] = [[] for _ in encoded]
-        for done in self._sample(encoded, n, sampling, rows, partial):
-            completion = partial[done.prompt, done.sample].completion(len(encoded[done.prompt]))
-            grouped[done.prompt].append(replace(completion, logprobs=done.log_probs))
-        self._spent += self._usage_of(grouped, encoded, time.monotonic() - started)
-        return grouped
+
+        def ended(key: tuple[int, int], done: TokenCompletion) -> None:
+            nonlocal told
+            completion = replace(partial[key].completion(len(encoded[key[0]])), logprobs=done.log_probs)
+            grouped[key[0]].append((key[1], completion))
+            now = time.monotonic()
+            spent = self._usage_of(completion, now - told)
+            if self._decoder is None and told == started:
+                # The time to the first token is that of the prompts.
+                first = completion.token_seconds[0]
+                spent += Usage(sum(len(encoded[prompt]) for prompt, _ in keys), first, decode_seconds=-first)
+            self._spent, told = self._spent + spent, now
+            part.done(key, completion)
+
+        grouped: list[list[tuple[int, Completion]]] = [[] for _ in encoded]
+        self._sample(encoded, part, sampling, rows, partial, ended)
+        return [[completion for _, completion in sorted(group, key=lambda each: each[0])] for group in grouped]
 
     def open_batch(self, rows: int, length: int) -> HfBatch:
         """See `protocol.Runtime.open_batch`; models outside of `families` cannot.
@@ -174,15 +192,13 @@ class HfRuntime:
         pieces = TokenText(self._tokenizer.decode, self._tags)
         return PartialCompletion(sampling, self._tokenizer.ends.__contains__, pieces, writer)
 
-    def _usage_of(self, completions: list[list[Completion]], prompts: list[list[int]], seconds: float) -> Usage:
-        drawn, counter = [each for group in completions for each in group], self._decoder
-        if counter is None:
-            # The time to the first token is that of the prompts.
-            tokens, first = sum(map(len, prompts)), min(each.token_seconds[0] for each in drawn)
-        else:
-            tokens, first = counter.prompt_tokens, counter.prompt_seconds
-            counter.prompt_tokens, counter.prompt_seconds = 0, 0.0
-        return Usage(tokens, first, sum(len(each.token_ids) for each in drawn), seconds - first)
+    def _usage_of(self, ended: Completion, seconds: float) -> Usage:
+        """The usage of the ``seconds`` before a completion ended, with the prompts that were computed in them."""
+        tokens = first = 0.0
+        if self._decoder is not None:
+            tokens, first = self._decoder.prompt_tokens, self._decoder.prompt_seconds
+            self._decoder.prompt_tokens, self._decoder.prompt_seconds = 0, 0.0
+        return Usage(int(tokens), first, len(ended.token_ids), seconds - first)
 
     def _free_gpu_bytes(self) -> int | None:
         """Free memory of the GPU, with what torch holds there for reuse; None on the CPU."""
@@ -196,33 +212,38 @@ class HfRuntime:
     def _sample(
         self,
         prompts: list[list[int]],
-        n: int,
+        part: Part,
         sampling: Sampling,
         rows: int,
         partial: dict[tuple[int, int], PartialCompletion],
-    ) -> list[TokenCompletion]:
+        ended: Callable[[tuple[int, int], TokenCompletion], None],
+    ) -> None:
+        """Sample the completions in ``partial``; ``prompts`` are all."""
         import torch
 
         from securecoderl_edge.models.drawing import uniforms_of
         from securecoderl_edge.models.other import sample_with_generate
         from securecoderl_edge.models.sampling import Sampler, sample
 
-        def token_drawn(prompt: int, index: int, token: int) -> bool:
-            partial[prompt, index].add(token)
-            return partial[prompt, index].is_done
+        def token_drawn(number: int, _sample: int, token: int) -> bool:
+            partial[keys[number]].add(token)
+            return partial[keys[number]].is_done
 
-        keys = [(prompt, index) for prompt in range(len(prompts)) for index in range(n)]
+        # Each sample is a prompt with one sample: some may be missing. Equal neighbors are computed once.
+        keys, each = list(partial), [prompts[prompt] for prompt, _ in partial]
         sampler = Sampler(
             sampling.temperature,
             sampling.max_tokens,
             self._tokenizer.ends,
-            torch.stack([uniforms_of((sampling.seed, *key), sampling.max_tokens) for key in keys]),
+            torch.stack([uniforms_of(part.seed_of(key, sampling), sampling.max_tokens) for key in keys]),
+            on_finished=lambda done: ended(keys[done.prompt], done),
             on_token=token_drawn,
             truncate=sampling.truncate,
         )
         if self._decoder is not None:
-            return sample(self._decoder, prompts, n, sampler, rows)
-        return sample_with_generate(self._model, prompts, n, sampler, self._tokenizer.pad_token_id, rows)
+            sample(self._decoder, each, 1, sampler, rows)
+        else:
+            sample_with_generate(self._model, each, 1, sampler, self._tokenizer.pad_token_id, rows)
 
 
 def choose_precision(precision: str, shape: Architecture | OtherArchitecture, device: str = "cpu") -> str:

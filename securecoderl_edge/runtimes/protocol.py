@@ -22,6 +22,7 @@ MAX_TOKENS = 256
 # Formats of the weights of models that torch computes.
 BASE_PRECISIONS = ("auto", "fp32", "fp16", "bf16", "int8")
 
+# Both are called with a prompt's index and a sample's, see `Generator.generate` and `Part`.
 OnToken = Callable[[int, int, str], None]
 
 
@@ -153,6 +154,40 @@ class DecodingProgress:
     completion: Completion | None = None
 
 
+@dataclass(frozen=True)
+class Part:
+    """Which samples of a request are computed, with which random numbers, and who is told when one ends.
+
+    Attributes:
+        seeds: of each prompt, the seed and the number that with a sample's number determine its random numbers. By
+            default the seed of the `Sampling` and the prompt's index.
+        skip: samples (prompt index, sample index) that are not computed.
+        on_done: called with (prompt index, sample index, completion) when a sample ends, while others are decoded.
+    """
+
+    seeds: Sequence[tuple[int, int]] | None = None
+    skip: Collection[tuple[int, int]] = frozenset()
+    on_done: Callable[[int, int, Completion], None] | None = None
+
+    def keys(self, prompts: int, n: int) -> list[tuple[int, int]]:
+        """The samples to compute, by prompt, then by sample."""
+        every = ((prompt, sample) for prompt in range(prompts) for sample in range(n))
+        return [key for key in every if key not in self.skip]
+
+    def seed_of(self, key: tuple[int, int], sampling: Sampling) -> tuple[int, int, int]:
+        """The seed of one sample's random numbers."""
+        prompt, sample = key
+        return (*((sampling.seed, prompt) if self.seeds is None else self.seeds[prompt]), sample)
+
+    def done(self, key: tuple[int, int], completion: Completion) -> None:
+        """Tell that a sample has ended."""
+        if self.on_done is not None:
+            self.on_done(*key, completion)
+
+
+WHOLE_REQUEST = Part()
+
+
 class DecodingBatch(Protocol):
     """Samples that are decoded together; tasks join and leave between steps. One thread at a time may use it."""
 
@@ -222,6 +257,18 @@ class Runtime(Generator, Protocol):
 
     name: str
 
+    def generate(
+        self,
+        prompts: Sequence[str],
+        n: int,
+        sampling: Sampling,
+        on_token: OnToken | None = None,
+        facts: Sequence[PromptFacts | None] | None = None,
+        part: Part = WHOLE_REQUEST,
+    ) -> list[list[Completion]]:
+        """As `Generator.generate`, of a part of the samples; those that ``part`` skips are missing in the result."""
+        ...
+
     @property
     def prompt_style(self) -> str | None:
         """The prompt style that `sce` trained the model with, from its files; None if they do not name one."""
@@ -241,7 +288,7 @@ class Runtime(Generator, Protocol):
         ...
 
     def usage(self) -> Usage:
-        """Totals since opening, without those of batches."""
+        """Totals since opening, without those of batches; also while `generate` runs, up to the last ended sample."""
         ...
 
     def close(self) -> None:

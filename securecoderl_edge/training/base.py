@@ -10,13 +10,8 @@ from pathlib import Path
 from securecoderl_edge.errors import MissingExtra, SceError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.catalog import ORIGINS
-from securecoderl_edge.models.files import WEIGHTS, base_folder, gguf_file
-from securecoderl_edge.models.gguf.folder import (
-    architecture_of_gguf,
-    conversion_in_words,
-    converted_bytes,
-    converted_folder,
-)
+from securecoderl_edge.models.files import base_folder, gguf_file
+from securecoderl_edge.models.gguf.folder import architecture_of_gguf
 from securecoderl_edge.models.gguf.header import GgufHeader, read_header
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.prompts.chat import ChatTemplate, read_chat_template
@@ -33,13 +28,11 @@ class BaseModel:
     Attributes:
         is_chat: whether it was trained to answer in its chat template; None if only its sizes are known.
         missing: why only its sizes are known, one sentence; else empty.
-        conversion: one line on the conversion that a training begins with; empty if there is none, or it is done.
     """
 
     architecture: Architecture | OtherArchitecture
     is_chat: bool | None
     missing: str = ""
-    conversion: str = ""
 
     @property
     def size(self) -> int:
@@ -94,7 +87,7 @@ def _of_folder(folder: Path) -> BaseModel:
 def _of_file(path: Path) -> BaseModel:
     header = _header(path, path.stat().st_mtime_ns)
     shape = architecture_of_gguf(header, path)
-    return BaseModel(shape, _is_chat(_template_of(header, path)), conversion=_conversion(header, path))
+    return BaseModel(shape, _is_chat(_template_of(header, path)))
 
 
 @lru_cache(maxsize=1)
@@ -114,11 +107,3 @@ def _template_of(header: GgufHeader, path: Path) -> ChatTemplate | None:
     ids = {f"{name}_token": header.values.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
     texts = {name: str(tokens[number]) for name, number in ids.items() if number in range(len(tokens))}  # type: ignore[index]
     return ChatTemplate(source, texts, str(path))
-
-
-def _conversion(header: GgufHeader, path: Path) -> str:
-    """Empty if a folder of the same size is there: hashing the file, to be certain, can take long."""
-    size, target = converted_bytes(header), converted_folder()
-    # Its file has a header of some kilobytes.
-    is_there = any(0 <= each.stat().st_size - size < 1 << 20 for each in target.glob(f"*/{WEIGHTS}"))
-    return "" if is_there else conversion_in_words(path, size, target)

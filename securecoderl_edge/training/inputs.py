@@ -74,7 +74,7 @@ def find_inputs(
 
     Args:
         download: whether to download a model that is given by its Hugging Face repo id.
-        tell: called with one line before a GGUF file is converted.
+        tell: called with one line before a GGUF file is checked.
 
     Raises:
         UsageError: an input is missing, or the run to start from has another base model.

@@ -1,6 +1,6 @@
 """A plan with measured times: the model is loaded, RL's start is sampled, one update of each kind is timed.
 
-Nothing is written, but for the conversion of a GGUF file.
+Nothing is written, but for the folder of a GGUF file in the user's cache.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def measure_plan(settings: TrainSettings, run: Run, say: Callable[[str], None] =
     kind.
 
     Args:
-        say: called with a message before the conversion of a file, and before the report, which takes as long as some
+        say: called with a message before the check of a GGUF file, and before the report, which takes as long as some
             updates.
 
     Raises:

@@ -80,7 +80,6 @@ class Plan:
         counts: None if the problems are missing.
         limit_bytes: the available memory, or the memory to plan for.
         missing: sentences about missing inputs.
-        conversion: see `BaseModel`; also of the teacher.
         teacher: the model in place of the reference, and its parameters; empty without one.
         gpu: the GPU whose data sheet gave the times; None if they were measured, or missing.
         readiness: the report on the model that RL would start from, as far as it exists; None if nothing was sampled.
@@ -100,7 +99,6 @@ class Plan:
     limit_bytes: int
     phases: tuple[PhasePlan, ...]
     missing: tuple[str, ...] = field(default=())
-    conversion: str = ""
     gpu: Gpu | None = None
     readiness: Readiness | None = None
     readiness_seconds: float | None = 0.0
@@ -198,8 +196,7 @@ def _from_sizes(
             seconds = update, seconds_of_evaluation(shape, settings, formats, gpu, room)
         phases.append(plan_phase(settings, precision, shape, name, room, seconds, gpu=gpu, teacher=taught))
     plan = assemble(settings, precision, shape, counts, room, tuple(phases), tuple(missing), gpu, taught)
-    conversions = [each.conversion for each in (base, teacher) if each is not None and each.conversion]
-    plan = replace(plan, conversion="; ".join(conversions), difficulty=difficulty_in_words(settings, problems))
+    plan = replace(plan, difficulty=difficulty_in_words(settings, problems))
     if first_rl_phase(settings) is None or not settings.readiness_problems:
         return plan
     if gpu is None or not isinstance(shape, Architecture):

@@ -33,11 +33,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeRuntime]:
-    """What was opened, in order; the second call of the first one is interrupted."""
+    """What was opened, in order; the first one is interrupted after 64 completions."""
     found: list[FakeRuntime] = []
 
     def open_fake(spec: ModelSpec, **options: object) -> FakeRuntime:
-        found.append(FakeRuntime(by_sample, fail_at_call=None if found else 1))
+        found.append(FakeRuntime(by_sample, fail_after=None if found else 64))
         return found[-1]
 
     monkeypatch.setattr("securecoderl_edge.runtimes.opening.open_runtime", open_fake)
@@ -52,9 +52,8 @@ def test_an_interrupted_measurement_resumes_and_ends_as_an_uninterrupted_one(
     assert not (folder / "ten-difficulty.jsonl").exists()
     code, out, err = run_sce(*command)
     assert code == 0
-    # A batch has 64 completions; the first one was kept.
-    assert [call[0] for call in opened[0].calls] == [8]
-    assert [call[0] for call in opened[1].calls] == [2]
+    assert [call[0] for call in opened[0].calls] == [80]
+    assert [call[0] for call in opened[1].calls] == [16]
     found = read_difficulty(folder / "ten-difficulty.jsonl")
     assert [each.passed for each in found.values()] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 8]
     assert {each.samples for each in found.values()} == {8}
@@ -70,7 +69,7 @@ def test_it_samples_as_the_flags_say_and_prints_rates_as_json(folder: Path, open
     code, out, _ = run_sce("data", "difficulty", "ten.jsonl", "-m", "model.gguf", *words)
     assert code == 0
     assert json.loads(out) == {f"p{number}": min(number, 4) / 4 for number in range(10)}
-    assert [(call[0], call[1].temperature, call[1].max_tokens) for call in opened[1].calls] == [(10, 0.8, 99)]
+    assert [(call[0], call[1].temperature, call[1].max_tokens) for call in opened[1].calls] == [(40, 0.8, 99)]
     assert len(read_difficulty(folder / "rates.jsonl")) == 10
 
 

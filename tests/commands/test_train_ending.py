@@ -19,7 +19,7 @@ from quick import few
 from small_runs import varied_reward, write_additions
 
 from securecoderl_edge.models import fused
-from securecoderl_edge.models.gguf import folder as gguf_folder
+from securecoderl_edge.models.gguf import weights as gguf_weights
 from securecoderl_edge.models.sampling import PartialCompletions
 from securecoderl_edge.runs import Run
 from securecoderl_edge.system.files import locked
@@ -148,7 +148,7 @@ def test_a_signal_ends_a_backward_pass_of_transformers_in_the_middle(monkeypatch
     assert len(asked) <= 1
 
 
-def test_a_signal_ends_a_conversion(
+def test_a_signal_ends_the_check_of_a_file(
     tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gguf", reason="needs the gguf extra")
@@ -157,10 +157,10 @@ def test_a_signal_ends_a_conversion(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_gguf(tiny_model, None, "f32", tmp_path / "tiny.gguf", "m")
     sender = Sender(signal.SIGTERM, at=2)
-    monkeypatch.setattr(gguf_folder, "_numbers", sender.wrapped(gguf_folder._numbers))
+    monkeypatch.setattr(gguf_weights, "_numbers", sender.wrapped(gguf_weights._numbers))
     code, told = train(tmp_path / "tiny.gguf", problems, tmp_path / "run")
     assert (code, sender.calls, sender.calls_after) == (130, 2, 0)
-    assert "is converted once" in told
+    assert "is read once, to check it" in told
     assert list((tmp_path / "cache" / "securecoderl-edge" / "gguf").iterdir()) == []
 
 

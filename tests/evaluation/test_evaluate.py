@@ -61,7 +61,12 @@ def test_raw_extraction_scores_the_whole_text_and_lets_it_run_to_its_end(
 ) -> None:
     runtime = FakeRuntime(always(f"Here it is:\n```python\n{RIGHT}```\n"))
     ends, generate = [], runtime.generate
-    monkeypatch.setattr(runtime, "generate", lambda *args, facts: ends.append(facts) or generate(*args, facts=facts))  # type: ignore[func-returns-value]
+
+    def noting(*args: Any, facts: Any, part: Any) -> Any:
+        ends.append(facts)
+        return generate(*args, facts=facts, part=part)
+
+    monkeypatch.setattr(runtime, "generate", noting)
     plans = {each: EvaluationPlan(extract=each) for each in ("auto", "raw")}
     found = {each: evaluate(runtime, PROBLEMS[:1], scorer, plan).rows[0]["stage"] for each, plan in plans.items()}
     assert found == {"auto": 4, "raw": 0}
@@ -88,10 +93,21 @@ def test_a_row_holds_the_score_and_how_the_program_was_made(scorer: Scorer) -> N
 def test_batches_hold_as_many_completions_as_asked_for_and_have_seeds_of_their_own(scorer: Scorer) -> None:
     runtime = FakeRuntime()
     evaluate(runtime, PROBLEMS, scorer, EvaluationPlan(2, Sampling(seed=7), batch=10))
-    assert [count for count, _ in runtime.calls] == [5, 5, 2]
-    seeds = [sampling.seed for _, sampling in runtime.calls]
-    assert seeds == [batch_seed(7, 0), batch_seed(7, 5), batch_seed(7, 10)]
-    assert len(set(seeds)) == 3
+    assert [count for count, _ in runtime.calls] == [24]  # a free place goes to the next batch
+    batches = [(batch_seed(7, start), count) for start, count in ((0, 5), (5, 5), (10, 2))]
+    assert len({seed for seed, _ in batches}) == 3
+    expected = [(seed, number, sample) for seed, count in batches for number in range(count) for sample in range(2)]
+    assert runtime.seeds == expected
+
+
+def test_programs_run_after_some_hundred_completions(scorer: Scorer) -> None:
+    runtime = FakeRuntime(always(BROKEN))
+    seen: list[EvaluationProgress] = []
+    plan = EvaluationPlan(samples=30, batch=60)
+    evaluate(runtime, PROBLEMS, scorer, plan, on_progress=seen.append)
+    assert [count for count, _ in runtime.calls] == [300, 60]
+    assert seen[300].completed == 300
+    assert seen[300].done == 1
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others(scorer: Scorer) -> None:
@@ -103,16 +119,17 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others(scorer: Score
 def test_progress_ends_with_every_row(scorer: Scorer) -> None:
     seen: list[EvaluationProgress] = []
     evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:5], scorer, EvaluationPlan(batch=2), on_progress=seen.append)
-    assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
+    assert [progress.completed for progress in seen] == [1, 2, 3, 4, 5, 5, 5, 5, 5, 5]
+    assert [progress.done for progress in seen] == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5]
     assert (seen[-1].total, seen[-1].reward, seen[-1].syntax_rate) == (5, 1.0, 1.0)
 
 
-def test_the_pieces_of_text_of_each_batch_are_counted_while_it_is_decoded(scorer: Scorer) -> None:
+def test_the_pieces_of_text_are_counted_while_it_is_decoded(scorer: Scorer) -> None:
     """A program that takes minutes to end would otherwise look like one that hangs."""
     told: list[tuple[int, int]] = []
     plan = EvaluationPlan(samples=2, sampling=Sampling(max_tokens=7), batch=4)
     evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:3], scorer, plan, on_text=lambda *now: told.append(now))
-    assert told == [*((count, 28) for count in range(13)), *((count, 14) for count in range(7))]
+    assert told == [(count, 42) for count in range(19)]
 
 
 def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> None:
@@ -125,14 +142,40 @@ def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> N
 def test_an_interrupted_evaluation_resumes_where_it_stopped_with_the_same_rows(scorer: Scorer, tmp_path: Path) -> None:
     whole = evaluate(FakeRuntime(), PROBLEMS, scorer, EvaluationPlan(batch=4))
     log = open_log(tmp_path, "fake", SETTINGS)
+    first, second = FakeRuntime(fail_after=6), FakeRuntime()
     with pytest.raises(KeyboardInterrupt):
-        evaluate(FakeRuntime(fail_at_call=2), PROBLEMS, scorer, EvaluationPlan(batch=4), log=log)
-    kept = len(log.rows())
-    assert 4 <= kept <= 8
-    second = FakeRuntime()
-    continued = evaluate(second, PROBLEMS, scorer, EvaluationPlan(batch=4), log=open_log(tmp_path, "fake", SETTINGS))
-    assert sum(count for count, _ in second.calls) < 12
+        evaluate(first, PROBLEMS, scorer, EvaluationPlan(batch=4), log=log)
+    assert len(log.completions()) == 6  # each was saved when it ended, in the middle of a batch
+    log = open_log(tmp_path, "fake", SETTINGS)
+    continued = evaluate(second, PROBLEMS, scorer, EvaluationPlan(batch=4), log=log)
+    assert [count for count, _ in second.calls] == [6]
+    assert len({*first.seeds, *second.seeds}) == 12
     assert outcomes(continued) == outcomes(whole)
+    assert log.completions() == {}
+    assert continued.usage.decode_tokens == sum(row["completion_tokens"] for row in whole.rows)
+
+
+def test_completions_whose_programs_did_not_run_are_scored_and_not_sampled_again(
+    scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, "fake", SETTINGS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scorer, "score_async", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            evaluate(FakeRuntime(), PROBLEMS, scorer, log=log)
+    runtime = FakeRuntime()
+    again = evaluate(runtime, PROBLEMS, scorer, log=log)
+    assert runtime.calls == []
+    assert outcomes(again) == outcomes(evaluate(FakeRuntime(), PROBLEMS, scorer))
+
+
+def test_completions_of_other_problems_stay_in_the_log(scorer: Scorer, tmp_path: Path) -> None:
+    log = open_log(tmp_path, "fake", SETTINGS)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(FakeRuntime(fail_after=5), PROBLEMS, scorer, EvaluationPlan(batch=4), log=log)
+    evaluate(FakeRuntime(), PROBLEMS[:4], scorer, EvaluationPlan(batch=4), log=log)
+    assert list(log.completions()) == [("p4", 0)]
+    assert len(log.rows()) == 4
 
 
 def test_a_finished_evaluation_is_read_back_without_generating(scorer: Scorer, tmp_path: Path) -> None:
@@ -142,6 +185,7 @@ def test_a_finished_evaluation_is_read_back_without_generating(scorer: Scorer, t
     assert runtime.calls == []
     assert outcomes(again) == outcomes(first)
     assert again.usage == first.usage
+    assert not (again.log or tmp_path).joinpath("completions.jsonl").exists()
 
 
 def test_a_line_cut_short_by_a_crash_is_made_again(scorer: Scorer, tmp_path: Path) -> None:

@@ -28,14 +28,17 @@ from safetensors.torch import load_file
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.manifest import hash_sources
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.gguf import folder as gguf_folder
 from securecoderl_edge.models.gguf.config import config_of
-from securecoderl_edge.models.gguf.folder import folder_of_gguf, gguf_source
+from securecoderl_edge.models.gguf.dequantize import dequantize
+from securecoderl_edge.models.gguf.folder import folder_of_gguf, gguf_source, gguf_weights
 from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.models.gguf.layout import arranged, restored, tensor_names
 from securecoderl_edge.models.tokenizer import read_tokenizer, special_tokens
+from securecoderl_edge.models.weights import read_tensors
 
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -93,7 +96,7 @@ def test_each_weight_is_what_gguf_dequantizes_bit_for_bit(float_file: Path, tmp_
     path = rewritten(float_file, tmp_path / "q.gguf", kind)
     folder = folder_of_gguf(path)
     names = {name: target for name, [(target, _)] in tensor_names(read_architecture(folder)).items()}
-    stored, expected = load_file(folder / "model.safetensors"), written(path, kind)
+    stored, expected = dict(read_tensors(folder)), written(path, kind)
     assert {names[name] for name in stored} == {*expected}
     for name, tensor in stored.items():
         assert tensor.dtype == expected[names[name]].dtype
@@ -112,7 +115,7 @@ def test_k_quants_that_llama_cpp_makes_are_dequantized_bit_for_bit(tmp_path: Pat
     path = tmp_path / "q.gguf"
     quantize(tmp_path / "m.gguf", path, quant)
     folder = folder_of_gguf(path)
-    stored, expected = load_file(folder / "model.safetensors"), written(path, "F32")
+    stored, expected = dict(read_tensors(folder)), written(path, "F32")
     for name, [(target, _)] in tensor_names(read_architecture(folder)).items():
         assert torch.equal(stored[name], expected[target]), name
 
@@ -123,7 +126,7 @@ def test_a_model_comes_back_from_its_float_file_as_it_was(tmp_path: Path, shape:
     write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
     folder = base_folder(str(tmp_path / "m.gguf"))
     assert read_architecture(folder) == read_architecture(base)
-    before, after = load_file(base / "model.safetensors"), load_file(folder / "model.safetensors")
+    before, after = load_file(base / "model.safetensors"), dict(read_tensors(folder))
     assert {*before} == {*after}
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert special_tokens(folder) == special_tokens(base)
@@ -179,10 +182,75 @@ def test_a_folder_is_made_once_and_again_when_it_is_gone(
         assert folder_of_gguf(copy) == folder  # its content decides, not its name
     shutil.rmtree(cache)
     assert sha256_of_folder(folder_of_gguf(float_file)) == digest
-    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.sha256").unlink()  # as earlier versions wrote it, with all weights
+    (folder / "model.safetensors").write_bytes(b"large")
     assert sha256_of_folder(folder_of_gguf(float_file)) == digest
+    assert not (folder / "model.safetensors").exists()
     monkeypatch.setattr(gguf_folder, "_VERSION", 0)
     assert sha256_of_folder(folder_of_gguf(float_file)) != digest
+
+
+def test_a_folder_reads_the_file_that_was_named_last_if_the_other_is_gone(float_file: Path, tmp_path: Path) -> None:
+    folder = folder_of_gguf(float_file)
+    before = dict(read_tensors(folder))
+    moved = float_file.rename(tmp_path / "moved.gguf")
+    with pytest.raises(SceError, match=r"m\.gguf: the GGUF file of this model is missing"):
+        list(read_tensors(folder))
+    assert folder_of_gguf(moved) == folder
+    after = dict(read_tensors(folder))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_another_file_at_the_place_of_the_original_is_refused(float_file: Path, tmp_path: Path) -> None:
+    folder = folder_of_gguf(float_file)
+    rewritten(float_file, tmp_path / "x.gguf", general__name="another").replace(float_file)
+    with pytest.raises(SceError, match="was changed"):
+        list(read_tensors(folder))
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0"])
+def test_a_folder_is_identified_as_by_earlier_versions_which_wrote_its_weights(
+    float_file: Path, tmp_path: Path, kind: str
+) -> None:
+    """Their runs are resumed, and their manifests hold."""
+    folder = folder_of_gguf(rewritten(float_file, tmp_path / "q.gguf", kind))
+    types = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+    index: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, tensor in read_tensors(folder):
+        content = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+        place = [len(data), len(data) + len(content)]
+        index[name] = {"dtype": types[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+        data += content
+    text = json.dumps(index).encode()
+    text += b" " * (-len(text) % 8)
+    earlier = tmp_path / "earlier"
+    shutil.copytree(folder, earlier, ignore=shutil.ignore_patterns("model.*"))
+    (earlier / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    assert len(load_file(earlier / "model.safetensors")) == 20
+    assert sha256_of_folder(earlier) == sha256_of_folder(folder)
+    assert hash_sources(earlier, None) == hash_sources(folder, None)
+
+
+@pytest.mark.parametrize("kind", [each for each in gguf.GGMLQuantizationType if each.name not in ("Q8_1", "Q8_K")])
+def test_the_functions_of_ggml_give_the_bits_of_gguf(kind: gguf.GGMLQuantizationType) -> None:
+    _, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    stored = np.random.default_rng(1).integers(0, 256, (7, 5 * block_bytes), dtype=np.uint8)
+    try:
+        with np.errstate(all="ignore"):  # random scales overflow
+            expected = gguf.quants.dequantize(stored, kind)
+            found = dequantize(stored, kind)
+    except NotImplementedError:
+        pytest.skip("gguf has no function")
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
+def test_without_llama_cpp_the_numbers_are_those_of_gguf(float_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = sha256_of_folder(folder_of_gguf(float_file))
+    monkeypatch.setattr("securecoderl_edge.models.gguf.dequantize._function", lambda name: None)
+    shutil.rmtree(folder_of_gguf(float_file))
+    assert sha256_of_folder(folder_of_gguf(float_file)) == digest
 
 
 def test_processes_that_convert_at_once_all_get_the_whole_folder(float_file: Path, cache: Path) -> None:
@@ -219,7 +287,10 @@ def test_a_conversion_holds_one_tensor_at_a_time(tmp_path: Path) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < (folder / "model.safetensors").stat().st_size / 4
+    stored = gguf_weights(folder)
+    assert stored is not None
+    assert peak < sum(weight.bytes for weight in stored.weights) / 4
+    assert sum(path.stat().st_size for path in folder.iterdir() if not path.is_symlink()) < 50_000
 
 
 def retyped(path: Path, kind: int) -> Path:
@@ -321,16 +392,6 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SceError, match=r"cannot write .*Set XDG_CACHE_HOME"):
         folder_of_gguf(float_file)
-
-
-def test_too_small_a_disk_is_noticed_before_weights_are_written(
-    float_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 5, 5))
-    monkeypatch.setattr(gguf_folder, "_write_weights", lambda *arguments: pytest.fail("weights were written"))
-    with pytest.raises(SceError, match="GB are free"):
-        folder_of_gguf(float_file)
-    assert [*cache.iterdir()] == []
 
 
 def sentencepiece() -> tuple[list[str], list[int], list[float]]:

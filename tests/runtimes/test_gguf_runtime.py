@@ -24,7 +24,7 @@ from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.runtimes.gguf import llama_worker
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
-from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, Part, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
 RAGGED = PROMPTS[:19]
@@ -66,6 +66,36 @@ def test_logprobs_are_those_of_the_model_at_temperature_one(runtime: GgufRuntime
 def test_a_batch_of_ragged_prompts_equals_single_runs(runtime: GgufRuntime) -> None:
     single = [runtime.generate([prompt], 1, GREEDY)[0] for prompt in RAGGED]
     assert token_ids(runtime.generate(RAGGED, 1, GREEDY)) == token_ids(single)
+
+
+def test_what_all_prompts_begin_with_is_computed_once_with_the_same_tokens(tiny_gguf: Path) -> None:
+    header = "# A program that reads numbers and prints what they add up to, and nothing else.\n"
+    prompts = [header + prompt for prompt in (*RAGGED, "")]
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=4)) as runtime:
+        shared, lengths = runtime.count_tokens(header), list(map(runtime.count_tokens, prompts))
+        before = runtime.usage()
+        together = runtime.generate(prompts, 2, Sampling(max_tokens=12))
+        spent = runtime.usage() - before
+        # The last tokens of prompts are computed by the first steps.
+        assert spent.prompt_tokens == sum(lengths) - len(prompts) - (len(prompts) - 1) * (shared - 1)
+        alone = [
+            runtime.generate([prompt], 2, Sampling(max_tokens=12), part=Part([(42, number)]))[0]
+            for number, prompt in enumerate(prompts)
+        ]
+    assert token_ids(together) == token_ids(alone)
+
+
+def test_the_first_samples_do_not_wait_for_the_prompts_of_the_others(tiny_gguf: Path) -> None:
+    computed: list[int] = []
+    prompts = [f"{number} {PROMPTS[19][:400]}" for number in range(8)]
+    with closing(GgufRuntime(tiny_gguf, threads=1, parallel=8)) as runtime:
+
+        def note(*_: object) -> None:
+            computed.append(runtime.usage().prompt_tokens)
+
+        runtime.generate(prompts, 2, Sampling(max_tokens=1), part=Part(on_done=note))
+        assert computed[1] == runtime.count_tokens(prompts[0]) - 1
+    assert computed[-1] > 7 * computed[0]
 
 
 def test_the_same_seed_repeats_and_another_differs(runtime: GgufRuntime) -> None:
@@ -306,7 +336,7 @@ def test_a_context_with_fewer_sequences_than_wanted_is_kept(tiny_gguf: Path, mon
     )
     request = {"sampling": asdict(GREEDY), "prompts": ["x = "], "facts": None, "stream": False}
     for samples in (5, 5, 3, 6):
-        found.generate({**request, "tasks": [(0, sample) for sample in range(samples)]})
+        found.generate({**request, "tasks": [((0, sample), (1, 0, sample)) for sample in range(samples)]})
     assert opened == [2, 2]  # the second one when six were wanted
 
 

@@ -26,7 +26,7 @@ from securecoderl_edge.runtimes import room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
-from securecoderl_edge.runtimes.protocol import Completion, DecodingBatch, DecodingTask, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, DecodingBatch, DecodingTask, Part, Runtime, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
 pytestmark = pytest.mark.usefixtures("known_references")
@@ -139,6 +139,28 @@ def test_settings_that_leave_one_token_are_greedy(runtime: Runtime, settings: di
     expected = runtime.generate([PROMPT], 2, Sampling(0.0, 12))
     found = runtime.generate([PROMPT], 2, Sampling(**settings, max_tokens=12))
     assert [each.token_ids for each in found[0]] == [each.token_ids for each in expected[0]]
+
+
+def test_a_part_of_a_request_has_the_samples_that_the_whole_has_and_tells_each_that_ends(runtime: Runtime) -> None:
+    """An interrupted evaluation continues so."""
+    sampling, prompts = Sampling(temperature=1.0, max_tokens=8, seed=3), TWENTY[:4]
+    whole = runtime.generate(prompts, 3, sampling)
+    skip = {(0, 0), (0, 2), (2, 0), (2, 1), (2, 2), (3, 1)}
+    told: dict[tuple[int, int], Completion] = {}
+
+    def note(prompt: int, sample: int, completion: Completion) -> None:
+        told[prompt, sample] = completion
+
+    order = [3, 0, 2, 1]
+    part = Part([(3, number) for number in order], {(order.index(prompt), sample) for prompt, sample in skip}, note)
+    found = runtime.generate([prompts[number] for number in order], 3, sampling, part=part)
+    kept = [[sample for sample in range(3) if (number, sample) not in skip] for number in order]
+    assert [[each.token_ids for each in row] for row in found] == [
+        [whole[number][sample].token_ids for sample in samples] for number, samples in zip(order, kept, strict=True)
+    ]
+    assert {key: each.token_ids for key, each in told.items()} == {
+        (at, sample): found[at][row].token_ids for at, samples in enumerate(kept) for row, sample in enumerate(samples)
+    }
 
 
 def test_log_probabilities_are_those_of_the_whole_distribution(runtime: Runtime, first_logits: Any) -> None:

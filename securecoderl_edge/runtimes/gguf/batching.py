@@ -1,7 +1,9 @@
 """Continuous batching: samples of many prompts share each decoding step; others take over from finished ones.
 
 A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
-decoding the prompt's last token itself, so the first token needs no special case.
+decoding the prompt's last token itself, so the first token needs no special case. What all prompts of a request begin
+with, such as a system prompt, is computed once as well. Prompts are computed between steps, some tokens at a time, so
+that the first samples do not wait for the prompts of the others.
 
 With ``reuses_prefixes`` a prompt also reuses the KV cache of earlier prompts. Those entries come from batches of other
 shapes, which some kernels round differently, so samples then depend on earlier requests.
@@ -22,6 +24,8 @@ from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion,
 
 # Copying a sequence takes about as long as computing this number of tokens.
 _LEAST_PREFIX = 16
+# Tokens of prompts that are computed before a decoding step, and the rest of the last prompt.
+_PROMPT_TOKENS = 128
 
 
 @dataclass(frozen=True)
@@ -66,18 +70,35 @@ class BatchDecoder:
         self._model, self._context, self._reuses_prefixes = model, context, reuses_prefixes
         # The index in this list is that of the context.
         self._sequences: list[_Sequence | None] = []
+        # What all prompts begin with, and the sequence that was last made to begin with it.
+        self._shared: Sequence[int] = ()
+        self._holder: int | None = None
         self.spent = Usage()
 
     def run(self, tasks: Sequence[GgufTask]) -> Iterator[DecodingProgress]:
         """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
         pending = deque(tasks)
+        self._shared, self._holder = _shared_prefix(tasks), None
         try:
             while pending or self._sequences:
-                free = self._context.sequences - sum(sequence is not None for sequence in self._sequences)
-                self.add([pending.popleft() for _ in range(min(free, len(pending)))])
+                self.add(self._next_tasks(pending))
                 yield from self.step()
         finally:
             self.drop({task.key for task in tasks})
+            self._shared = ()
+
+    def _next_tasks(self, pending: deque[GgufTask]) -> list[GgufTask]:
+        """Take the tasks that join before the next step; further samples of a prompt cost nothing."""
+        free = self._context.sequences - sum(sequence is not None for sequence in self._sequences)
+        tasks: list[GgufTask] = []
+        tokens = 0
+        while pending and len(tasks) < free:
+            if not tasks or tasks[-1].prompt != pending[0].prompt:
+                if tokens >= _PROMPT_TOKENS:
+                    break
+                tokens += len(pending[0].prompt)
+            tasks.append(pending.popleft())
+        return tasks
 
     def add(self, tasks: Sequence[GgufTask]) -> None:
         """Compute the prompts of tasks in free sequences."""
@@ -111,10 +132,20 @@ class BatchDecoder:
 
     def _prepare(self, index: int, tokens: Sequence[int]) -> int:
         """Make a sequence hold the longest cached prefix of ``tokens``; returns its length."""
-        source, length = self._context.longest_prefix(tokens) if self._reuses_prefixes else (0, 0)
-        if length < _LEAST_PREFIX:
-            self._context.clear(index)
-            return 0
+        if self._reuses_prefixes:
+            source, length = self._context.longest_prefix(tokens)
+            return self._take(source, index, length) if length >= _LEAST_PREFIX else self._context.clear(index)
+        if not self._shared:
+            return self._context.clear(index)
+        holder, self._holder = self._holder, index
+        if holder is not None:
+            return self._take(holder, index, len(self._shared))
+        filled = self._context.clear(index)
+        self._compute([(token, position, index) for position, token in enumerate(self._shared)])
+        return filled + len(self._shared)
+
+    def _take(self, source: int, index: int, length: int) -> int:
+        """Make a sequence hold the first tokens of ``source``; returns how many it holds."""
         return self._context.cut(index, length) if source == index else self._context.copy(source, index, length)
 
     def _begin(self, task: GgufTask) -> _Sequence:
@@ -133,6 +164,10 @@ class BatchDecoder:
             last = len(sequence.task.prompt) - 1
             rows += [(sequence.task.prompt[position], position, index) for position in range(sequence.filled, last)]
             sequence.filled = last
+        self._compute(rows)
+
+    def _compute(self, rows: Sequence[tuple[int, int, int]]) -> None:
+        """Feed (token, position, sequence) in full batches."""
         started = time.perf_counter()
         for start in range(0, len(rows), BATCH):
             tokens, positions, sequences = zip(*rows[start : start + BATCH], strict=True)
@@ -182,3 +217,17 @@ class BatchDecoder:
         sequence = self._sequences[index]
         assert sequence is not None
         return sequence
+
+
+def _shared_prefix(tasks: Sequence[GgufTask]) -> Sequence[int]:
+    """The tokens that all of several prompts begin with, up to their last; empty if computing them once gains nothing.
+
+    Those of one prompt are shared as a whole.
+    """
+    prompts = {tuple(task.prompt) for task in tasks}
+    if len(prompts) < 2:
+        return ()
+    first, last = min(prompts), max(prompts)  # all others are between them
+    length = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    length = min(length, *(len(prompt) - 1 for prompt in prompts))
+    return first[:length] if length >= _LEAST_PREFIX else ()

@@ -273,8 +273,8 @@ class LlamaContext:
         if llama_cpp.llama_set_adapters_lora(self._context, adapters, 1, scales) != 0:
             raise SceError(f"llama.cpp cannot apply the adapter ({_reason()})")
 
-    def clear(self, sequence: int) -> None:
-        """Forget a sequence.
+    def clear(self, sequence: int) -> int:
+        """Forget a sequence; returns how many tokens it holds then, 0.
 
         Raises:
             SceError: llama.cpp refuses.
@@ -282,6 +282,7 @@ class LlamaContext:
         if not llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1):
             raise SceError(f"llama.cpp cannot clear sequence {sequence} of its cache")
         self._held[sequence].clear()
+        return 0
 
     def close(self) -> None:
         """Free the caches."""

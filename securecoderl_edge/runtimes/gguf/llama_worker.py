@@ -1,10 +1,10 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
 Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
-``generate`` (prompts, tasks, sampling, facts, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
-``step`` and ``drop`` (keys), see `protocol.DecodingBatch`.
-Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, ``batch``
-with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
+``generate`` (prompts, tasks with their seeds, sampling, facts, stream); ``batch`` (rows, length), then any number of
+``add`` (tasks), ``step`` and ``drop`` (keys), see `protocol.DecodingBatch`.
+Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion`` with the usage since the last one,
+``done``, ``batch`` with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
 """
 
 from __future__ import annotations
@@ -81,19 +81,23 @@ class GgufWorker:
         prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
         facts = request["facts"] or [None] * len(prompts)
         tasks = [
-            GgufTask(key, prompts[key[0]], sampling, (sampling.seed, *key), _facts(facts[key[0]]))
-            for key in map(tuple, request["tasks"])
+            GgufTask(tuple(key), prompts[key[0]], sampling, seed, _facts(facts[key[0]]))
+            for key, seed in request["tasks"]
         ]
         longest = max(len(task.prompt) for task in tasks) + sampling.max_tokens
         decoder = BatchDecoder(self._model, self._fit_context(len(tasks), longest), self._reuses_prefixes)
+        told = Usage()
         for progress in decoder.run(tasks):
             prompt, sample = progress.key
             message = {"prompt": prompt, "sample": sample}
             if progress.text and request["stream"]:
                 self._send({"type": "token", **message, "text": progress.text})
             if progress.completion is not None:
-                self._send({"type": "completion", **message, "completion": asdict(progress.completion)})
-        self._send({"type": "done", "spent": asdict(decoder.spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
+                spent = decoder.spent - told + Usage(peak_rss_bytes=peak_rss_bytes())
+                told = decoder.spent
+                message |= {"completion": asdict(progress.completion), "spent": asdict(spent)}
+                self._send({"type": "completion", **message})
+        self._send({"type": "done"})
 
     def open_batch(self, request: dict[str, Any]) -> None:
         """Serve a ``batch`` request.

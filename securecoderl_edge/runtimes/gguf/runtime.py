@@ -18,7 +18,16 @@ from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLES
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
-from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import (
+    WHOLE_REQUEST,
+    Completion,
+    DecodingProgress,
+    DecodingTask,
+    OnToken,
+    Part,
+    Sampling,
+    Usage,
+)
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
     child_environment,
@@ -112,17 +121,18 @@ class GgufRuntime:
         sampling: Sampling,
         on_token: OnToken | None = None,
         facts: Sequence[PromptFacts | None] | None = None,
+        part: Part = WHOLE_REQUEST,
     ) -> list[list[Completion]]:
         """See `Runtime.generate`. A child that crashes is replaced once, and its unfinished samples are repeated."""
         finished: dict[Key, Completion] = {}
         streamed = _Streamed(on_token)
-        keys = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
+        keys = part.keys(len(prompts), n)
         for is_retry in (False, True):
             missing = [key for key in keys if key not in finished]
             if not missing:
                 break
             try:
-                self._serve(prompts, missing, sampling, facts, finished, streamed)
+                self._serve(prompts, missing, sampling, facts, part, finished, streamed)
             except _ChildDied as death:
                 if is_retry:
                     raise SceError(f"{self.name}: {death}, twice; check the build with: sce doctor") from None
@@ -137,7 +147,10 @@ class GgufRuntime:
                 self._child.kill()
                 self._child = _Child(self._settings, wait=False)
                 raise
-        return [[finished[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
+        grouped: list[list[Completion]] = [[] for _ in prompts]
+        for key in keys:
+            grouped[key[0]].append(finished[key])
+        return grouped
 
     def open_batch(self, rows: int, length: int) -> GgufBatch:
         """See `Runtime.open_batch`. A child that has crashed is replaced."""
@@ -175,13 +188,14 @@ class GgufRuntime:
         keys: list[Key],
         sampling: Sampling,
         facts: Sequence[PromptFacts | None] | None,
+        part: Part,
         finished: dict[Key, Completion],
         streamed: _Streamed,
     ) -> None:
         request = {
             "type": "generate",
             "prompts": list(prompts),
-            "tasks": keys,
+            "tasks": [(key, part.seed_of(key, sampling)) for key in keys],
             "sampling": asdict(sampling),
             "facts": [each and asdict(each) for each in facts] if facts is not None else None,
             "stream": streamed.on_token is not None,
@@ -194,8 +208,9 @@ class GgufRuntime:
             if answer["type"] == "token":
                 streamed.add(key, answer["text"])
             else:
-                finished[key] = _decode_completion(answer["completion"])
-        self._spent += Usage(**answer["spent"])
+                finished[key] = completion = _decode_completion(answer["completion"])
+                self._spent += Usage(**answer["spent"])
+                part.done(key, completion)
 
 
 class GgufBatch:

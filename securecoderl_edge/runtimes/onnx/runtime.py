@@ -17,7 +17,15 @@ from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.onnx.batch import OnnxBatch
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxModel, OnnxSequences
-from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import (
+    WHOLE_REQUEST,
+    Completion,
+    DecodingTask,
+    OnToken,
+    Part,
+    Sampling,
+    Usage,
+)
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import PartialCompletion, TextWriter, TokenText, end_of_program, open_writer
 from securecoderl_edge.system.files import read_json
@@ -62,23 +70,25 @@ class OnnxRuntime:
         sampling: Sampling,
         on_token: OnToken | None = None,
         facts: Sequence[PromptFacts | None] | None = None,
+        part: Part = WHOLE_REQUEST,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._tokenizer.encode_prompt, sampling.max_tokens, self.context)
-        samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
-        done: dict[tuple[int, int], Completion] = {}
+        samples = part.keys(len(prompts), n)
+        grouped: list[list[Completion]] = [[] for _ in encoded]
         prompt = max(map(len, encoded), default=1)
         width = affordable_sequences(self._parallel, prompt + sampling.max_tokens, self._model.cache_bytes_per_token)
         # The graph computes the logits at every token of a prompt, 4 bytes each, and they are copied once.
         width = min(width, n * affordable_sequences(self._parallel, prompt, 8 * self._model.vocabulary_size))
         for start in range(0, len(samples), width):
             group = {
-                key: self._begin(key, sampling, open_writer(sampling, key, on_token, facts))
+                key: self._begin(part.seed_of(key, sampling), sampling, open_writer(sampling, key, on_token, facts))
                 for key in samples[start : start + width]
             }
-            self._generate_group(encoded, group, sampling)
-            done |= {key: partial.completion(len(encoded[key[0]])) for key, partial in group.items()}
-        return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
+            self._generate_group(encoded, group, sampling, part)
+            for key, partial in group.items():
+                grouped[key[0]].append(partial.completion(len(encoded[key[0]])))
+        return grouped
 
     def open_batch(self, rows: int, length: int) -> OnnxBatch:
         """See `protocol.Runtime.open_batch`."""
@@ -88,7 +98,7 @@ class OnnxRuntime:
 
         def begin(task: DecodingTask, show: Callable[[str], None]) -> PartialCompletion:
             writer = TextWriter(task.sampling.stop, show, end_of_program(task.facts))
-            return self._begin((0, task.sample), task.sampling, writer)
+            return self._begin((task.sampling.seed, 0, task.sample), task.sampling, writer)
 
         def encode(task: DecodingTask) -> list[int]:
             return encode_prompts([task.prompt], self._tokenizer.encode_prompt, task.sampling.max_tokens, length)[0]
@@ -103,13 +113,20 @@ class OnnxRuntime:
         """Free the model."""
         del self._model
 
-    def _begin(self, key: tuple[int, int], sampling: Sampling, writer: TextWriter) -> PartialCompletion:
+    def _begin(self, seed: tuple[int, int, int], sampling: Sampling, writer: TextWriter) -> PartialCompletion:
         pieces = TokenText(self._tokenizer.decode, self._tags)
-        return PartialCompletion(sampling, self._tokenizer.ends.__contains__, pieces, writer, (sampling.seed, *key))
+        return PartialCompletion(sampling, self._tokenizer.ends.__contains__, pieces, writer, seed)
 
     def _generate_group(
-        self, encoded: list[list[int]], group: dict[tuple[int, int], PartialCompletion], sampling: Sampling
+        self,
+        encoded: list[list[int]],
+        group: dict[tuple[int, int], PartialCompletion],
+        sampling: Sampling,
+        part: Part,
     ) -> None:
+        def ended(key: tuple[int, int]) -> None:
+            part.done(key, group[key].completion(len(encoded[key[0]])))
+
         started = time.monotonic()
         for partial in group.values():
             partial.started = started
@@ -121,24 +138,31 @@ class OnnxRuntime:
         self._spent += Usage(sum(len(encoded[prompt]) for prompt in prompts), first)
         rows = [prompts.index(prompt) for prompt, _ in group]
         sequences = once.choose(rows, longest + sampling.max_tokens)
-        self._decode(sequences, np.stack([last[row] for row in rows]), list(group.values()), sampling)
+        self._decode(sequences, np.stack([last[row] for row in rows]), list(group.items()), sampling, ended)
         tokens = sum(len(partial.tokens) for partial in group.values())
         self._spent += Usage(decode_tokens=tokens, decode_seconds=time.monotonic() - started - first)
 
     def _decode(
-        self, sequences: OnnxSequences, logits: Floats, partials: list[PartialCompletion], sampling: Sampling
+        self,
+        sequences: OnnxSequences,
+        logits: Floats,
+        partials: list[tuple[tuple[int, int], PartialCompletion]],
+        sampling: Sampling,
+        ended: Callable[[tuple[int, int]], None],
     ) -> None:
         for _ in range(sampling.max_tokens):
-            for partial, row in zip(partials, logits, strict=True):
+            for (key, partial), row in zip(partials, logits, strict=True):
                 if not partial.is_done:
                     partial.add(*partial.draw(row))
-            going = [row for row, partial in enumerate(partials) if not partial.is_done]
+                    if partial.is_done:
+                        ended(key)
+            going = [row for row, (_, partial) in enumerate(partials) if not partial.is_done]
             if not going:
                 return
             if 2 * len(going) <= len(partials):
                 # Before that, finished rows are computed as well: dropping them copies the whole KV cache.
                 sequences, partials = sequences.choose(going), [partials[row] for row in going]
-            logits = sequences.step([partial.tokens[-1] for partial in partials])
+            logits = sequences.step([partial.tokens[-1] for _, partial in partials])
 
 
 def _context_in(config: dict[str, Any], folder: Path) -> int:
