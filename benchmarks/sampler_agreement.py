@@ -197,7 +197,7 @@ def weights_of(model: Any, dtype: torch.dtype, merge: bool) -> dict[str, Tensor]
 def whole(linear: JoinedLinear) -> Tensor:
     """W, or W + s B A of factors that are apart."""
     assert isinstance(linear.weight, Tensor)
-    weight = linear.weight.float()
+    weight = (linear.weight.to_dense() if linear.weight.is_mkldnn else linear.weight).float()
     if linear.reduce is None:
         return weight
     width = linear.reduce.shape[1]

@@ -20,6 +20,7 @@ from torch.nn import functional
 from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.fused import activated, rotated, torchs_attention
 from securecoderl_edge.models.joined_linear import JoinedLinear
+from securecoderl_edge.models.packed_weight import packed, packed_linear
 from securecoderl_edge.models.sizes import CPU_PACE, GPU_PACE
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
 
@@ -114,7 +115,9 @@ class Decoder:
         self.release()
         trunk = self._trunk
         self._embedding = trunk.embed_tokens.weight
-        self._head = self._causal.lm_head.weight.to(self.dtype).contiguous()
+        output = self._causal.lm_head.weight
+        # Packed only if it is a copy anyway: the model keeps its own, a quarter of all weights if its vocabulary is large.
+        self._head = output if output.dtype == self.dtype else packed(output.to(self.dtype).contiguous())
         self._final_norm = self._scale(trunk.norm) * self._shape.logit_scale
         for number, layer in enumerate(trunk.layers):
             self.layers.append(self._prepared_layer(number, layer))
@@ -224,8 +227,7 @@ class Decoder:
             gate, up = self._product(layer.gate_up, normed).chunk(2, -1)
             hidden = self._added(hidden, self._product(layer.down, activated(gate, activation), up), layer.mlp_norm)
         last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, shape.norm_epsilon)
-        logits: Tensor = functional.linear(last.to(self.dtype), self._head)
-        return logits
+        return packed_linear(last.to(self.dtype), self._head)
 
     def _angles_at(self, window: int | None, positions: Tensor, bound: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines (B, 1, T, D / 2) in layers with ``window``; every position is below ``bound``."""

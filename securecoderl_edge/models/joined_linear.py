@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.models.int8 import Int8Linear, Int8Weight
+from securecoderl_edge.models.packed_weight import packed, packed_linear
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class JoinedLinear:
     """Linear layers of ``in`` inputs with ``out`` outputs together.
 
     Attributes:
-        weight: (out, in), or (out, in + R) if the LoRA updates are apart: R is the sum of their ranks.
+        weight: (out, in), or (out, in + R) if the LoRA updates are apart: R is the sum of their ranks. See `packed`.
         bias: (out).
         reduce: (R, in) the first factors of the LoRA updates that are apart.
     """
@@ -55,13 +56,13 @@ class JoinedLinear:
         if int8:
             return cls(Int8Weight.of(weight), bias)
         if merge or not any(_is_adapted(linear) for linear, _ in parts):
-            return cls(weight.to(dtype).contiguous(), bias)
+            return cls(packed(weight.to(dtype).contiguous()), bias)
         factors = [_factors(linear) for linear, _ in parts]
         reduce = torch.cat([lower for lower, _ in factors])
         upper = torch.block_diag(*(each * factor for (_, each), (_, factor) in zip(factors, parts, strict=True)))
         if norm is not None:
             reduce *= norm
-        return cls(torch.cat([weight, upper], 1).to(dtype), bias, reduce.to(dtype))
+        return cls(packed(torch.cat([weight, upper], 1).to(dtype)), bias, reduce.to(dtype))
 
     @property
     def nbytes(self) -> int:
@@ -92,7 +93,7 @@ class JoinedLinear:
             return self.weight.product(inputs, self.bias)
         if self.reduce is not None:
             inputs = torch.cat([inputs, functional.linear(inputs, self.reduce)], -1)
-        return functional.linear(inputs, self.weight, self.bias)
+        return packed_linear(inputs, self.weight, self.bias)
 
 
 def base_weight(linear: Any) -> Tensor:

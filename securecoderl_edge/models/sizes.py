@@ -11,8 +11,9 @@ GIB = 1 << 30
 HAS_BF16, HAS_INT8_UNITS = (8, 0), (7, 5)
 BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
 
-# Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds.
-_LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU = 128 << 20, 24 << 20
+# Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds, and
+# with many rows: it reads the output projection once for all of them.
+_LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU, _LOGITS_ROWS_ON_CPU = 128 << 20, 8 << 20, 1024
 # Bytes of a float32 number for each token of the vocabulary, of all rows that a GPU draws at a time.
 _DRAWN_BYTES = 256 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.
@@ -119,10 +120,12 @@ def precision_on_cpu(base: str, products_in_bf16: bool, sampling_in_bf16: bool) 
     return Precision("cpu", "fp32" if base == "auto" else base, products, rollout)
 
 
-def logits_at_a_time(device: str, vocabulary: int) -> int:
-    """Rows of float32 logits that are computed together."""
-    size = _LOGITS_CHUNK_BYTES_ON_CPU if device == "cpu" else _LOGITS_CHUNK_BYTES
-    return max(1, size // (4 * vocabulary))
+def logits_at_a_time(device: str, vocabulary: int) -> tuple[int, int]:
+    """Rows and tokens of the vocabulary of which float32 logits are computed together."""
+    if device != "cpu":
+        return max(1, _LOGITS_CHUNK_BYTES // (4 * vocabulary)), vocabulary
+    tokens = min(vocabulary, _LOGITS_CHUNK_BYTES_ON_CPU // (4 * _LOGITS_ROWS_ON_CPU))
+    return _LOGITS_CHUNK_BYTES_ON_CPU // (4 * tokens), tokens
 
 
 def drawn_at_a_time(vocabulary: int) -> int:

@@ -307,10 +307,10 @@ def _update(
         # Its backward pass keeps the inputs of every linear layer where checkpointing cannot free them.
         held += (prompt_tokens + predicted) * products * (2 * hidden + shape.query_size + shape.intermediate)
     # Before the layers: a chunk of logits and its packed copy, the predicting hidden states (twice, with their
-    # gradients), and the output projection in float32.
-    rows = min(predicted, logits_at_a_time(formats.device, shape.vocabulary))
-    output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0
-    logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
+    # gradients), and that part of the output projection in float32.
+    rows, tokens = logits_at_a_time(formats.device, shape.vocabulary)
+    output = tokens * hidden * 4 if formats.other != 4 else 0
+    logits = 2 * min(predicted, rows) * tokens * 4 + 3 * 4 * predicted * hidden + output
     parts = {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}
     return parts | _free_blocks(formats, parts["one layer or logits"])
 
@@ -348,9 +348,9 @@ def _asking(
     layer = tokens * (3 * 4 * hidden + products * (2 * teacher.query_size + 3 * teacher.intermediate))
     layer += 2 * completions * (longest_prompt + completion) * teacher.key_value_size * products
     layer += (products if products != formats.base else 0) * hidden * teacher.intermediate
-    rows = min(predicted, logits_at_a_time(formats.device, teacher.vocabulary))
-    output = teacher.vocabulary * hidden * 4 if formats.other != 4 else 0
-    logits = rows * teacher.vocabulary * 4 + 2 * 4 * predicted * hidden + output
+    rows, vocabulary = logits_at_a_time(formats.device, teacher.vocabulary)
+    output = vocabulary * hidden * 4 if formats.other != 4 else 0
+    logits = min(predicted, rows) * vocabulary * 4 + 2 * 4 * predicted * hidden + output
     parts = {"teacher's KV cache": teacher.layers * key_values, "teacher's layer or logits": max(layer, logits)}
     return parts | _free_blocks(formats, parts["teacher's layer or logits"])
 

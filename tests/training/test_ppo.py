@@ -37,10 +37,13 @@ def ragged_mask() -> Tensor:
     return torch.tensor([[0, 1, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1]], dtype=torch.float)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
-def test_chunked_log_probs_equal_naive_ones_in_value_and_gradient(random: torch.Generator, chunk: int) -> None:
+@pytest.mark.parametrize("chunk", [(1, 11), (3, 4), (7, 1), (2, 5), (100, 100)])
+@pytest.mark.parametrize("spread", [1.0, 50.0])  # the larger one: what a part adds up can vanish next to later ones
+def test_chunked_log_probs_equal_naive_ones_in_value_and_gradient(
+    random: torch.Generator, chunk: tuple[int, int], spread: float
+) -> None:
     hidden = torch.randn(7, 5, generator=random).requires_grad_()
-    weight, targets = torch.randn(11, 5, generator=random), torch.randint(0, 11, (7,), generator=random)
+    weight, targets = spread * torch.randn(11, 5, generator=random), torch.randint(0, 11, (7,), generator=random)
     slopes = torch.randn(7, generator=random)
     naive = (hidden @ weight.T / 0.7).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
     (expected,) = torch.autograd.grad((naive * slopes).sum(), hidden)
@@ -53,7 +56,7 @@ def test_chunked_log_probs_equal_naive_ones_in_value_and_gradient(random: torch.
 def test_log_probs_from_products_in_bfloat16_are_near_the_exact_ones(random: torch.Generator) -> None:
     hidden = torch.randn(64, 96, generator=random).requires_grad_()
     weight, targets = 0.2 * torch.randn(300, 96, generator=random), torch.randint(0, 300, (64,), generator=random)
-    exact, rounded = (chunked_log_probs(hidden, weight, targets, 0.7, 10, kind) for kind in (None, torch.bfloat16))
+    exact, rounded = (chunked_log_probs(hidden, weight, targets, 0.7, (10, 70), kind) for kind in (None, torch.bfloat16))
     slope, rounded_slope = (torch.autograd.grad(each.sum(), hidden)[0] for each in (exact, rounded))
     # Inputs have 8 bits, sums and results 24: logits of size 3 would have errors of 0.01 if they were rounded as well.
     torch.testing.assert_close(rounded, exact, atol=0.05, rtol=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from securecoderl_edge.training.phase_settings import GRPO, PpoSettings
 from securecoderl_edge.training.update.learner import (
     TRAINED,
     Learner,
+    NotFiniteError,
     Update,
     memory_for,
     norm_metric,
@@ -87,14 +88,23 @@ def optimize(
     trajectory: Trajectory,
     minibatches: list[Minibatch],
     first_pass: ForwardPass | None,
-) -> dict[str, float]:
-    """Step 6: epochs of optimizer steps, one for each minibatch; returns their mean metrics.
+    *,
+    are_known: bool = True,
+) -> tuple[Trajectory, dict[str, float]]:
+    """Step 6: epochs of optimizer steps, one for each minibatch.
 
     A step is that of a batch of its own: the mean over the tokens of its minibatch, times its scale. A minibatch whose
     KL exceeds ``target_kl`` is not stepped on, and ends the update.
 
     Args:
         minibatches: of the first epoch. first_pass: the forward pass of the last piece of the first one.
+        are_known: whether the trajectory has its log-probabilities; if not, the first step, on all of it, adds them.
+
+    Returns:
+        the trajectory with its log-probabilities, and the mean metrics of the steps.
+
+    Raises:
+        NotFiniteError: see `require_finite` and `Learner.step`.
     """
     ppo, only_value = update.settings.ppo, update.step <= update.settings.ppo.value_warmup_steps
     sums, first_ratio_error, norms, steps = dict.fromkeys(_MEANS, 0.0), 0.0, list[float](), 0
@@ -106,15 +116,25 @@ def optimize(
             minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), epoch)
         minibatch = minibatches[number]
         of_pieces = [torch.zeros(len(_MEANS) + 1, device=trajectory.log_probs.device)]
+        found = None if are_known else torch.zeros_like(trajectory.log_probs)
         with memory_for("computing the update", "ppo.micro_batch_tokens", learner.memory):
             for rows in reversed(minibatch.pieces):
                 piece = trajectory.rows(rows)
+                if first_pass is None:
+                    first_pass = completion_log_probs(learner.model, piece.batch, ppo.temperature, learner.compute)
+                if found is not None:
+                    piece = replace(piece, log_probs=first_pass[0].detach())
+                    found[rows, : piece.log_probs.shape[1]] = piece.log_probs
                 loss, means = _loss(learner, piece, first_pass, ppo, only_value)
                 first_pass, weight = None, sum(piece.sizes) / minibatch.size
                 learner.backward(minibatch.scale * (weight * loss))
                 learner.meter.advance(sum(piece.batch.lengths))
                 # Those of a piece count by its weights, but for the largest error.
                 of_pieces.append(torch.cat([weight * means[:-1], means[-1:]]))
+            if found is not None:
+                learner.team.add_up([found])
+                trajectory, are_known = replace(trajectory, log_probs=found, reference=found), True
+                require_finite("policy", found, trajectory)
             table = torch.stack(of_pieces).cpu().double()
             totals, worst = table[:, :-1].sum(0), float(table[:, -1].max())
             learner.team.add_up([totals])
@@ -133,7 +153,7 @@ def optimize(
     ratio_square = average.pop("val/ratio_square")
     if not has_kl_loss(ppo):
         del average["loss/kl"]
-    return {
+    return trajectory, {
         **average,
         "val/ratio_var": max(0.0, ratio_square - average["val/ratio"] ** 2),
         "val/first_ratio_error": first_ratio_error,
@@ -141,6 +161,16 @@ def optimize(
         "val/steps": steps,
         **norm_metric(norms),
     }
+
+
+def require_finite(whose: str, log_probs: Tensor, trajectory: Trajectory) -> None:
+    """Check the log-probabilities of a trajectory.
+
+    Raises:
+        NotFiniteError: NaN or Inf in them.
+    """
+    if not torch.isfinite(log_probs).all():
+        raise NotFiniteError(f"a log-probability of the {whose}", trajectory.tensors())
 
 
 def has_kl_loss(ppo: PpoSettings) -> bool:
@@ -159,10 +189,8 @@ def _loss(
     """The mean loss by the weights of a piece; `_MEANS` and the largest distance of a ratio from 1, on the device.
 
     Args:
-        forward_pass: of the piece, if already computed. only_value: the policy stays as it is.
+        forward_pass: of the piece. only_value: the policy stays as it is.
     """
-    if forward_pass is None:
-        forward_pass = completion_log_probs(learner.model, piece.batch, ppo.temperature, learner.compute)
     (log_probs, hidden), weights = forward_pass, piece.weights
     policy = policy_loss(log_probs, piece.log_probs, piece.advantages, weights, ppo.clip_range)
     loss = 0 * policy.loss if only_value else policy.loss

@@ -20,7 +20,15 @@ from securecoderl_edge.training.update.learner import (
     memory_for,
     precision_metrics,
 )
-from securecoderl_edge.training.update.minibatches import ForwardPass, has_kl_loss, optimize, split, values_of
+from securecoderl_edge.training.update.minibatches import (
+    ForwardPass,
+    Minibatch,
+    has_kl_loss,
+    optimize,
+    require_finite,
+    split,
+    values_of,
+)
 from securecoderl_edge.training.update.ppo import (
     count_zero_advantages,
     estimate_advantages,
@@ -93,18 +101,20 @@ def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int
     if rows:
         trajectory = trajectory_of(rollout, rows, rewards, ppo, learner.tokenizer.pad_token_id, learner.compute.device)
         minibatches = split(learner, trajectory, ppo, *update.seed("minibatches"), 0)
-        # The last piece is the first that trains.
-        pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
-        trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
-        if not minibatches[0].pieces:
-            # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
-            first_pass = None
+        first_pass, are_known = None, _advantages_need_a_pass(learner, minibatches)
+        if are_known:
+            # The last piece is the first that trains.
+            pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
+            trajectory, first_pass = with_log_probs(learner, trajectory, pieces, ppo.temperature)
+            if not minibatches[0].pieces:
+                # Only other processes have pieces of the first minibatch, so the policy changes before ours trains.
+                first_pass = None
         # 3 KL-shape, 4 advantages, 5 whiten
         trajectory = estimate_advantages(trajectory, ppo, learner.running)
         if learner.measures_kl:
             kl = kl + ((trajectory.log_probs - trajectory.reference) * (trajectory.weights > 0)).sum()
         # 6 clipped loss and optimizer steps
-        facts = optimize(learner, update, trajectory, minibatches, first_pass)
+        trajectory, facts = optimize(learner, update, trajectory, minibatches, first_pass, are_known=are_known)
         facts = {**trajectory_metrics(learner, trajectory), **facts}
     else:
         count_zero_advantages(ppo, learner.running)
@@ -113,6 +123,14 @@ def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int
         if ppo.reference is None and not has_kl_loss(ppo):
             facts["objective/non_score_reward"] = -ppo.kl_coefficient * facts["objective/kl"]
     return facts
+
+
+def _advantages_need_a_pass(learner: Learner, minibatches: Sequence[Minibatch]) -> bool:
+    """Whether the log-probabilities of the sampling policy are needed before the first optimizer step.
+
+    If not, they are those of the pass that trains: the first step is on all completions, and its ratios are 1.
+    """
+    return learner.measures_kl or learner.value_head is not None or len(minibatches) > 1
 
 
 def with_log_probs(
@@ -139,9 +157,9 @@ def with_log_probs(
     trajectory = replace(
         trajectory, log_probs=log_probs, values=values, reference=log_probs if reference is None else reference
     )
-    for name, computed in (("policy", log_probs), ("reference", reference)):
-        if computed is not None and not torch.isfinite(computed).all():
-            raise NotFiniteError(f"a log-probability of the {name}", trajectory.tensors())
+    require_finite("policy", log_probs, trajectory)
+    if reference is not None:
+        require_finite("reference", reference, trajectory)
     return trajectory, last
 
 

@@ -159,11 +159,12 @@ def completion_log_probs(
 
 
 class _ChunkedLogProbs(torch.autograd.Function):
-    """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
+    """Log-probabilities of target tokens with at most ``chunk`` rows and tokens of logits in memory.
 
     The forward pass has the probabilities at hand, so it also computes the derivatives, d log p(target) / d hidden,
-    which the backward pass would otherwise compute the logits for again. The output projection is frozen and gets no
-    gradient.
+    which the backward pass would otherwise compute the logits for again. Over parts of the vocabulary this is attention
+    to the rows of the output projection, with a running softmax (arXiv:2205.14135). The projection is frozen and gets
+    no gradient.
     """
 
     @staticmethod
@@ -173,26 +174,38 @@ class _ChunkedLogProbs(torch.autograd.Function):
         weight: Tensor,
         targets: Tensor,
         temperature: float,
-        chunk: int,
+        chunk: tuple[int, int],
         products: torch.dtype | None,
     ) -> Tensor:
-        log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
-        slopes = torch.empty_like(hidden if ctx.needs_input_grad[0] else hidden[:0])
+        needs_slopes, (count, tokens) = ctx.needs_input_grad[0], chunk
+        largest = hidden.new_full((len(hidden), 1), float("-inf"))
+        sums, chosen = torch.zeros_like(largest), torch.zeros_like(largest)
+        # Sums over the vocabulary of exp(logit - largest) times its row of the projection, divided at the end.
+        slopes = torch.zeros_like(hidden if needs_slopes else hidden[:0])
         # One block for all chunks: the pages of new memory would cost as much time as the product.
-        logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))
+        block = hidden.new_empty(min(count, len(hidden)) * min(tokens, len(weight)))
         with rounded_products(products, hidden.device.type):
-            for start in range(0, len(hidden), chunk):
-                part = slice(start, start + chunk)
-                wanted = targets[part, None]
-                scores = torch.mm(hidden[part] / temperature, weight.T, out=logits[: len(wanted)])
-                largest, chosen = scores.amax(-1, keepdim=True), scores.gather(-1, wanted)
-                sums = scores.sub_(largest).exp_().sum(-1, keepdim=True)
-                log_probs[part] = (chosen - largest - sums.log())[:, 0]
-                if len(slopes):
-                    # d log p(target) / d logits = onehot(target) - softmax(logits)
-                    slopes[part] = (weight[wanted[:, 0]] - (scores @ weight).div_(sums)).div_(temperature)
+            for first in range(0, len(weight), tokens):
+                some = weight[first : first + tokens].to(hidden.dtype)
+                for start in range(0, len(hidden), count):
+                    part = slice(start, start + count)
+                    place = targets[part, None] - first
+                    logits = block[: len(place) * len(some)].view(len(place), len(some))
+                    scores = torch.mm(hidden[part] / temperature, some.T, out=logits)
+                    found = scores.gather(-1, place.clamp(0, len(some) - 1))
+                    chosen[part] = torch.where((place >= 0) & (place < len(some)), found, chosen[part])
+                    before = largest[part].clone()
+                    torch.maximum(before, scores.amax(-1, keepdim=True), out=largest[part])
+                    fading = before.sub_(largest[part]).exp_()
+                    scores.sub_(largest[part]).exp_()
+                    sums[part] = sums[part] * fading + scores.sum(-1, keepdim=True)
+                    if needs_slopes:
+                        slopes[part].mul_(fading).addmm_(scores, some)
+        if needs_slopes:
+            # d log p(target) / d logits = onehot(target) - softmax(logits)
+            torch.sub(weight[targets], slopes.div_(sums), out=slopes).div_(temperature)
         ctx.save_for_backward(slopes)
-        return log_probs
+        return (chosen - largest - sums.log())[:, 0]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
@@ -205,26 +218,24 @@ def chunked_log_probs(
     weight: Tensor,
     targets: Tensor,
     temperature: float = 1.0,
-    chunk: int | None = None,
+    chunk: tuple[int, int] | None = None,
     products: torch.dtype | None = None,
 ) -> Tensor:
     """Log-probability of each target under ``softmax(hidden @ weight.T / temperature)``, in float32.
 
     Args:
-        hidden: (N, H) last hidden states at the positions that predict the targets.
+        hidden: (N, H) last hidden states at the positions that predict the targets, float32.
         weight: (V, H) output projection, frozen.
         targets: (N,) token ids.
         temperature: the sampling temperature, so that old and new policy are the same function.
-        chunk: rows of logits in memory at a time; by default `logits_at_a_time`.
+        chunk: rows and tokens of logits in memory at a time; by default `logits_at_a_time`.
         products: see `fused.rounded_products`.
 
     Returns:
         (N,) natural-log probabilities; differentiable once with respect to ``hidden``.
     """
     chunk = chunk or logits_at_a_time(hidden.device.type, len(weight))
-    log_probs: Tensor = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight.to(hidden.dtype), targets, temperature, chunk, products
-    )
+    log_probs: Tensor = _ChunkedLogProbs.apply(hidden, weight, targets, temperature, chunk, products)  # type: ignore[no-untyped-call]
     return log_probs
 
 
