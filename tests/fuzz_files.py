@@ -32,7 +32,8 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.system.machine import describe_machine
 
-SECONDS, MEMORY_MIB = 20, 1500
+# Of CPU time, since a busy machine changes nothing of that, for each process; and a bound on waiting.
+SECONDS, WALL_SECONDS, MEMORY_MIB = 20, 300, 1500
 NUMBERS = [
     0,
     -1,
@@ -520,7 +521,8 @@ def _changed_bytes(content: bytes, rng: random.Random) -> bytes:
 def attempt(way: WayIn, valid: Path, files: list[Path], number: int, place: Path) -> None:
     """Damage a copy and read it; runs in a child process and ends it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    signal.alarm(WALL_SECONDS)
     rng = random.Random(number)
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(valid, place)

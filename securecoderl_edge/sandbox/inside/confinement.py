@@ -86,7 +86,7 @@ class Confinement:
         is_full = self.level == "full"
         readable = [*self._library.of_python(), *self._library.of_libraries(READABLE)]
         if self._lockdown.can_listen():
-            self.fork = self._lockdown.Fork(self._seccomp.FORK_OF_A_BOX)
+            self.fork = self._lockdown.fork_with(self._seccomp.FORK_OF_A_BOX)
             # To list the folders of the library, as an import may, is no attempt.
             self.notary = self._load("notary").Notary(
                 self._lockdown, self._seccomp, readable, harmless=library, may_open=is_full

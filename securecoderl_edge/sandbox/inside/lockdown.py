@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import re
 import signal
 import struct
+import sys
 from _socket import SCM_RIGHTS, SOL_SOCKET
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME = 1, 4, 15
@@ -42,10 +44,16 @@ _EXECUTE, _READ_FILE, _READ_DIRECTORY = 1, 1 << 2, 1 << 3
 libc = ctypes.CDLL(None, use_errno=True)
 _prctl = libc.prctl
 libc.syscall.restype = ctypes.c_long
-# For each test process: it keeps the interpreter's lock and looks for no error number, which spares page faults.
+# For each program and test process: these keep the interpreter's lock and look for no error number, which spares page
+# faults. So do arguments that are C values already.
 _plain_prctl = ctypes.PyDLL(None).prctl
 _plain_syscall = ctypes.PyDLL(None).syscall
 _plain_syscall.restype = ctypes.c_long
+_plain_read = ctypes.PyDLL(None).process_vm_readv
+_plain_read.restype = ctypes.c_ssize_t
+
+
+_child_id = ctypes.c_int()  # where the kernel writes it at a fork with flags of our own
 
 
 class _FilterProgram(ctypes.Structure):
@@ -71,6 +79,10 @@ def _prctl_arguments(option: int, argument: int, address: int) -> tuple[Any, ...
     return (ctypes.c_int.from_param(option), *map(ctypes.c_ulong.from_param, (argument, address, 0, 0)))
 
 
+def _call_arguments(*values: int) -> tuple[Any, ...]:
+    return tuple(map(ctypes.c_long.from_param, values))
+
+
 def has_seccomp() -> bool:
     """Whether the kernel knows seccomp at all; a container may still refuse to install a filter."""
     try:
@@ -88,7 +100,7 @@ class Filter:
         self._header = _FilterProgram(len(program) // 8, ctypes.addressof(self._instructions))
         self.arguments = _prctl_arguments(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self._header))
         operation = (_SYS_SECCOMP[platform.machine()], _SECCOMP_SET_MODE_FILTER, _SECCOMP_NEW_LISTENER)
-        self._listening = tuple(map(ctypes.c_long, (*operation, ctypes.addressof(self._header))))
+        self._listening = _call_arguments(*operation, ctypes.addressof(self._header))
 
     def word(self, offset: int) -> ctypes.c_uint32:
         """The four bytes at an offset, to be overwritten."""
@@ -131,21 +143,15 @@ def can_listen() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-class Fork:
-    """``fork(2)`` with flags of our own, for a process of one thread; called like the C library's."""
-
-    def __init__(self, flags: int) -> None:
-        own_id, self._parent_id = ctypes.c_void_p(), ctypes.c_int()
-        prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(own_id))
-        address = own_id.value or 0
-        number = _SYS_CLONE[platform.machine()]
-        # The C library keeps the number of a thread there. On aarch64 the last two arguments are the other way round.
-        last = (address, 0) if platform.machine() == "x86_64" else (0, address)
-        values = (number, flags, 0, ctypes.addressof(self._parent_id), *last)
-        self._arguments = tuple(map(ctypes.c_long, values))
-
-    def __call__(self) -> int:
-        return int(_plain_syscall(*self._arguments))
+def fork_with(flags: int) -> Callable[[], int]:
+    """A ``fork(2)`` with flags of our own, for a process of one thread; called like the C library's."""
+    own_id = ctypes.c_void_p()
+    prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(own_id))
+    address = own_id.value or 0
+    # The C library keeps the number of a thread there. On aarch64 the last two arguments are the other way round.
+    last = (address, 0) if platform.machine() == "x86_64" else (0, address)
+    arguments = _call_arguments(_SYS_CLONE[platform.machine()], flags, 0, ctypes.addressof(_child_id), *last)
+    return functools.partial(_plain_syscall, *arguments)
 
 
 class _Vector(ctypes.Structure):
@@ -177,8 +183,7 @@ class Passing:
         message.control = start + _Message.length.offset
         message.length = message.control_length = _Message.file.offset + 4 - _Message.length.offset
         message.level, message.kind = SOL_SOCKET, SCM_RIGHTS
-        values = (_SYS_SENDMSG[platform.machine()], to, start, 0)
-        self._arguments = tuple(map(ctypes.c_long, values))
+        self._arguments = _call_arguments(_SYS_SENDMSG[platform.machine()], to, start, 0)
 
     def send(self, descriptor: int) -> None:
         """Send it.
@@ -192,29 +197,35 @@ class Passing:
 
 
 class Memory:
-    """The memory of other processes, those below this one, or that permit it."""
+    """The memory of other processes, those below this one, or that permit it; laid out once."""
+
+    def __init__(self) -> None:
+        self._buffer = ctypes.create_string_buffer(_PAGE_BYTES)
+        self._here, self._there = _Vector(ctypes.addressof(self._buffer), 0), _Vector(0, 0)
+        values = (ctypes.addressof(self._here), 1, ctypes.addressof(self._there), 1, 0)
+        self._arguments = tuple(map(ctypes.c_ulong.from_param, values))
 
     def text(self, process: int, address: int, most: int) -> bytes:
         """The bytes before the first zero byte, ``most`` at most; empty if they cannot be read."""
-        buffer, found = ctypes.create_string_buffer(_PAGE_BYTES), b""
+        found = b""
         while len(found) < most:
             start = address + len(found)
             length = min(most - len(found), _PAGE_BYTES - start % _PAGE_BYTES)  # the next page may not be there
-            here, there = _Vector(ctypes.addressof(buffer), length), _Vector(start, length)
-            if libc.process_vm_readv(process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) != length:
+            if not self._read(process, start, length):
                 return b""
-            part, end, _ = buffer.raw[:length].partition(b"\0")
-            found += part
-            if end:
+            part: bytes = self._buffer.value
+            found += part[:length]
+            if len(part) < length:
                 break
         return found
 
     def number(self, process: int, address: int) -> int:
         """The unsigned number of eight bytes there; 0 if it cannot be read."""
-        value = ctypes.c_uint64()
-        here, there = _Vector(ctypes.addressof(value), 8), _Vector(address, 8)
-        libc.process_vm_readv(process, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
-        return value.value
+        return int.from_bytes(self._buffer[:8], sys.byteorder) if self._read(process, address, 8) else 0
+
+    def _read(self, process: int, address: int, length: int) -> bool:
+        self._there.base, self._here.length, self._there.length = address, length, length
+        return bool(_plain_read(process, *self._arguments) == length)
 
 
 class DeathSignal:

@@ -47,6 +47,17 @@ TOOL_WALL_FACTOR = 10.0  # a tool waits for nothing; a busy machine may make it 
 LOOK_SECONDS = 0.01  # at the memory of a program
 # The first program of a zygote. It needs the sanitizers' libraries, and memory from them.
 TRIAL = b"#include <stdlib.h>\nint main(void) { free(malloc(9)); return 42; }\n"
+# With what the program has in memory, as the C library lays it out.
+TELLING_TRIAL = b"""#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    for (int each; maps && (each = getc(maps)) != EOF;) putchar(each);
+    free(malloc(9));
+    return 42;
+}
+"""
 TRIAL_STATUS = 42
 # What gcc writes before inline assembly, also before that of an empty text.
 ASSEMBLY_MARK = b"#APP\n"
@@ -65,7 +76,7 @@ class Native:
         analyzers: the command of each, by its name.
     """
 
-    trial = TRIAL
+    trial = TELLING_TRIAL
     measured = ""
     is_suspect = False
 
@@ -111,14 +122,19 @@ class Native:
                 ) from None
         os.close(source)
         output, errors = memory_file(), memory_file()
-        pid = self.start_test(program, [self._nothing, output, errors], self.test([]))
+        # The places of libraries depend on the limit of the stack.
+        limits = [each for each in testprocess.resource_limits(cpu, memory, 0) if each[0] == resource.RLIMIT_STACK]
+        pid = self.start_test(program, [self._nothing, output, errors], self.test(limits))
         status = self.status_of(os.waitpid(pid, 0)[1])
         os.close(program)
+        told = content_of(output)
         os.close(output)
         if os.waitstatus_to_exitcode(status) != TRIAL_STATUS:
             complaint = memfiles.beginning(errors, LONGEST_ERROR)
             raise OSError(f"a compiled program does not run in the sandbox ({status}): {complaint}")
         os.close(errors)
+        if self.notary is not None:
+            self.layers.ask_less(told)
 
     def program(self, source: int, limits: ToolLimits) -> int:
         """A descriptor of the executable file of a C program.

@@ -278,7 +278,7 @@ class _Box:
     def is_served_promptly(self) -> bool:
         """Count a call; False if there were too many for the time that has passed."""
         self._asked += 1
-        return self._asked <= MOST_PROMPT * (1 + time.monotonic() - self._begun)
+        return self._asked <= MOST_PROMPT or self._asked <= MOST_PROMPT * (1 + time.monotonic() - self._begun)
 
     def note(self, kind: str, path: bytes) -> bool:
         """Count an attempt; False if there are too many different ones to keep this one."""

@@ -18,7 +18,7 @@ import os
 import platform
 import signal
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 Instruction = tuple[int, int, int, int]
 
@@ -203,7 +203,12 @@ def program_filter(pid: int, machine: str | None = None, may_open: bool = True, 
 
 
 def native_filter(
-    pid: int, place: int, machine: str | None = None, may_write: bool = False, reports: bool = False
+    pid: int,
+    place: int,
+    machine: str | None = None,
+    may_write: bool = False,
+    reports: bool = False,
+    unasked: Sequence[int] = (),
 ) -> bytes:
     """Layer 2 for the compiled program ``pid``: as `program_filter`, and no file is opened for writing.
 
@@ -211,7 +216,8 @@ def native_filter(
     ``may_write`` it is the filter of a compiler, which opens its output. Others map no shared or huge pages: the kernel
     counts them as nobody's memory once they are out of sight.
 
-    With ``reports`` it is the `reporting_filter` as well; its listener can be sent through descriptor ``place`` + 2.
+    With ``reports`` it is the `reporting_filter` as well; its listener can be sent through descriptor ``place`` + 2. It
+    asks nobody about a path at one of the addresses ``unasked`` that is opened for reading.
 
     A process can become only the file at descriptor ``place``, as the launcher does once. A program has no such
     descriptor, nor can it make one: the number is beyond its limit. So no other thread can take over the process, and
@@ -231,6 +237,11 @@ def native_filter(
         rules += _if_any([numbers.pop("sendmsg")], is_way)
         is_thread = [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refusal]
         rules += _if_any([numbers["clone"]], is_thread)
+        for name, position in zip(OPENING, (1, 2), strict=True):
+            if name in numbers:
+                known = [rule for address in unasked for rule in _if_argument_is(position - 1, address, _allow())]
+                is_reading = [_argument(position), (_ANY_BIT, 0, 1, WRITING), refusal]
+                rules += _if_any([numbers[name]], [*is_reading, *known, refusal])
         rules += _if_any(list(reported_calls(machine)), [refusal])
     taken = (*SUPERVISING, *BECOMING, *LISTENING, "execve")
     refused = [numbers[name] for name in taken if name in numbers and name not in LINKS]
@@ -249,9 +260,11 @@ def program_filter_template(
     return _template(program_filter(_PID_MARK, machine, may_open, reports))
 
 
-def native_filter_template(place: int, may_write: bool, reports: bool = False) -> tuple[bytes, int]:
+def native_filter_template(
+    place: int, may_write: bool, reports: bool = False, unasked: Sequence[int] = ()
+) -> tuple[bytes, int]:
     """`native_filter` for a process not yet known, and the offset of the four bytes for its id."""
-    return _template(native_filter(_PID_MARK, place, may_write=may_write, reports=reports))
+    return _template(native_filter(_PID_MARK, place, may_write=may_write, reports=reports, unasked=unasked))
 
 
 def _template(program: bytes) -> tuple[bytes, int]:
@@ -295,6 +308,12 @@ def _if_any(numbers: list[int], body: list[Instruction]) -> list[Instruction]:
     last = len(numbers) - 1
     jumps = [(_EQUAL, last - place, 0 if place < last else len(body), number) for place, number in enumerate(numbers)]
     return [*jumps, *body]
+
+
+def _if_argument_is(position: int, value: int, verdict: Instruction) -> list[Instruction]:
+    low, high = value & 0xFFFFFFFF, value >> 32
+    halves = [_argument(position), (_EQUAL, 0, 3, low), _argument(position, high=True), (_EQUAL, 0, 1, high)]
+    return [*halves, verdict]
 
 
 def _argument(position: int, high: bool = False) -> Instruction:
