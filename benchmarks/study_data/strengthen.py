@@ -29,7 +29,7 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.scoring.strength import Strength, measure_strength
 from securecoderl_edge.system.files import write_atomically
 
-CHUNK = 40
+CHUNK = 20
 WORKERS = 1
 LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/security-tests.md
 NEW_TESTS = 6
