@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", help="problem files, or built-in sets")
     parser.add_argument("--mutants", type=int, default=MUTANTS, help="per problem")
     parser.add_argument("--before", action="store_true", help="without augmentation")
+    parser.add_argument("--workers", type=int, help="programs at the same time (default: one per core)")
     parser.add_argument("--folder", type=Path, required=True, help="folder for finished chunks")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
@@ -53,24 +54,27 @@ def main() -> None:
     for name in arguments.sets:
         problems = load_problems(name, sys.maxsize)
         chunks = [problems[start : start + CHUNK] for start in range(0, len(problems), CHUNK)]
-        rows = [measured(chunk, arguments.folder, arguments.mutants, arguments.before) for chunk in chunks]
+        options = arguments.mutants, arguments.before, arguments.workers
+        rows = [measured(chunk, arguments.folder, *options) for chunk in chunks]
         results[Path(name).stem] = summary(rows)
         sys.stdout.write(f"{name}: {json.dumps(results[Path(name).stem])}\n")
         sys.stdout.flush()
     publish({"sets": results}, arguments.json, keep_earlier=True)
 
 
-def measured(problems: Sequence[Problem], folder: Path, mutants: int, is_before: bool) -> dict[str, Any]:
+def measured(
+    problems: Sequence[Problem], folder: Path, mutants: int, is_before: bool, workers: int | None = None
+) -> dict[str, Any]:
     """The rows of one chunk."""
     name = f"{problem_digest(problems[0])}-{len(problems)}"
-    before = kept(folder / f"{name}-before-{mutants}.json", lambda: strength(problems, mutants))
+    before = kept(folder / f"{name}-before-{mutants}.json", lambda: strength(problems, mutants, workers))
     if is_before:
         return {"before": before}
     passing = [problem for problem in problems if problem.id in set(before["passing"])]
-    row = kept(folder / f"{name}-augment.json", lambda: augmented(passing))
+    row = kept(folder / f"{name}-augment.json", lambda: augmented(passing, workers))
     # As from a file, which training reads.
     better = [problem_from_record(record, sys.maxsize) for record in row["problems"]]
-    after = kept(folder / f"{name}-after-{mutants}.json", lambda: strength(better, mutants))
+    after = kept(folder / f"{name}-after-{mutants}.json", lambda: strength(better, mutants, workers))
     return {**row, "before": before, "after": after}
 
 
@@ -84,11 +88,11 @@ def kept(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def augmented(problems: Sequence[Problem]) -> dict[str, Any]:
+def augmented(problems: Sequence[Problem], workers: int | None) -> dict[str, Any]:
     """The problems with more tests, as records, and the refusals."""
     row: dict[str, Any] = {}
-    with timed(row, "augment"), Scorer(limits=LIMITS) as scorer:
-        done = augment_all(problems, scorer)
+    with timed(row, "augment"), Scorer(workers, LIMITS) as scorer:
+        done = augment_all(problems, scorer, threads=workers)
     return row | {
         "added": sum(each.added for each in done),
         "augmented": sum(each.added > 0 for each in done),
@@ -97,11 +101,11 @@ def augmented(problems: Sequence[Problem]) -> dict[str, Any]:
     }
 
 
-def strength(problems: Sequence[Problem], mutants: int) -> dict[str, Any]:
+def strength(problems: Sequence[Problem], mutants: int, workers: int | None) -> dict[str, Any]:
     """The weak problems among those whose reference passes, and how their mutants fare."""
     few = [with_few_tests(problem, MAX_TESTS) for problem in problems]
     row: dict[str, Any] = {"problems": len(few)}
-    with timed(row, "strength"), Scorer(limits=LIMITS) as scorer:
+    with timed(row, "strength"), Scorer(workers, LIMITS) as scorer:
         report = check_problems(few, scorer)
         passing = [problem for problem in few if problem.id in report.passing or not problem.solutions]
         found = measure_strength(passing, report.passing, scorer, mutants)

@@ -1,4 +1,4 @@
-"""`sce data`: commands that start, import, check, measure, augment, show, count and split problem files."""
+"""`sce data`: commands that start, import, check, measure, augment, show, count, split and wrap problem files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _MODULES = {
     "show": "data_show",
     "split": "data_split",
     "stats": "data_show",
+    "wrap": "data_wrap",
 }
 
 
@@ -39,4 +40,4 @@ def _load(name: str) -> click.Command:
 
 @click.group(cls=_Group)
 def data() -> None:
-    """Start, import, check, measure, show, count and split problem files."""
+    """Start, import, check, measure, show, count, split and wrap problem files."""

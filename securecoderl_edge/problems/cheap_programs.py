@@ -174,13 +174,22 @@ def _may_pass(text: str, assertions: Sequence[Assertion], name: str) -> bool:
     for each in assertions:
         if each.comparison == "raises":
             return False
-        if each.comparison in ("whole", "each") or name in each.setup:
+        if each.comparison == "whole" or name in each.setup:
             continue
         match parse(each.expression):
-            case ast.Module(body=[ast.Expr(value=ast.Call(func=ast.Name(id=called)))]) if called == name:
+            case ast.Module(body=[ast.Expr(value=ast.List(elts=calls))]) if each.comparison == "each":
+                is_known = all(_is_call(call, name) for call in calls)
+                if is_known and not satisfies([value] * len(calls), each):
+                    return False
+            case ast.Module(body=[ast.Expr(value=call)]) if _is_call(call, name):
                 if not satisfies(value, each):
                     return False
     return True
+
+
+def _is_call(node: ast.expr, name: str) -> bool:
+    """Whether it is a call of the function, and nothing else."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def _programs(tree: ast.Module | None, name: str, statement: str, assertions: str) -> Iterator[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.assertions import Assertion, assertions_of, satisfies
 from securecoderl_edge.problems.comparison import compared_lines
 from securecoderl_edge.problems.problem import Problem, Test
@@ -16,9 +19,12 @@ LEAST_HIDDEN = 2
 
 
 def is_visible(problem: Problem, test: Test | str) -> bool:
-    """Whether the statement holds a test, white space aside: both input and expected output, or the assertion."""
+    """Whether the statement holds a test, white space aside: both input and expected output, or the assertion.
+
+    Also an assertion whose arguments it shows as LeetCode does: ``Input: nums = [1,2], k = 3 Output: true``.
+    """
     if isinstance(test, str):
-        return _holds(problem.statement, test)
+        return _holds(problem.statement, test) or _is_example(problem, test)
     return _holds(problem.statement, test.input) and _holds(problem.statement, test.output)
 
 
@@ -57,6 +63,24 @@ def _values_for(assertion: Assertion) -> Iterable[Any]:
     if assertion.negated:
         return (None, "", (), 0, True)
     return assertion.expected if assertion.comparison == "among" else (assertion.expected,)
+
+
+def _is_example(problem: Problem, assertion: str) -> bool:
+    tree = parse(assertion) if "Input:" in problem.statement else None
+    calls = [node for node in (ast.walk(tree.body[-1]) if tree and tree.body else ()) if isinstance(node, ast.Call)]
+    called = [each for each in calls if isinstance(each.func, ast.Name) and each.func.id == problem.entry_point]
+    if len(called) != 1:
+        return False
+    values = [ast.unparse(each) for each in (*called[0].args, *(keyword.value for keyword in called[0].keywords))]
+    arguments = ",".join(rf"(?:\w+=)?{re.escape(_squeezed(each))}" for each in values)
+    return re.search(rf"Input:{arguments}Output:", _squeezed(problem.statement)) is not None
+
+
+def _squeezed(text: str) -> str:
+    """Without white space, with one kind of quotes, and JSON's words as those of Python."""
+    for old, new in (('"', "'"), ("true", "True"), ("false", "False"), ("null", "None")):
+        text = text.replace(old, new)
+    return "".join(text.split())
 
 
 def _holds(statement: str, text: str) -> bool:

@@ -24,15 +24,21 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff
 _NUMBER = re.compile(r"\d+")
 # Text that importers append to a statement, or use in its place; it is the same for every problem.
 _TASK = re.compile(
-    r"\n\nWrite the (?:function `[^`\n]+`|class `Solution` with the method `[^`\n]+`)\.(?: For example:\n.*)?\Z"
+    r"\n\nWrite a program for `[^`\n]+`\. It reads its .*"
+    r"|\n\nWrite the (?:function `[^`\n]+`|class `Solution` with the method `[^`\n]+`)\.(?: For example:\n.*)?\Z"
     r"|\AComplete the function `[^`\n]+` of the given code, and write the whole program\.\Z",
     re.DOTALL,
 )
 
 
+def without_task(statement: str) -> str:
+    """A statement without what importers append to it, or use in its place: which function to write."""
+    return _TASK.sub("", statement)
+
+
 def normalized_words(problem: Problem) -> list[str]:
     """The words of statement and given code: case, punctuation, numbers and typography do not count."""
-    text = f"{_TASK.sub('', problem.statement)}\n{problem.starter_code}"
+    text = f"{without_task(problem.statement)}\n{problem.starter_code}"
     text = unicodedata.normalize("NFKC", text).casefold()
     return _WORD.findall(_NUMBER.sub("0", text))
 

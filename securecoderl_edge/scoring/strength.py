@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MUTANTS = 20
 # CPU seconds of a test; many mutants loop without end, and a constant takes none.
 _LEAST_SECONDS, _TIMES = 0.25, 5
-_FEW = 1  # the tests that all mutants run; survivors run all
+_FEW = 1  # the tests that all programs run; those that pass them run all
 
 
 @dataclass
@@ -124,7 +124,12 @@ def measure_strength(
     tried = {problem.id: _bounded(problem, passing.get(problem.id)) for problem in problems}
     references = {name: passed.solutions[0] for name, passed in passing.items() if tried[name].language == PYTHON.name}
     returned = _returned(list(tried.values()), references, scorer)
-    for problem, name, score in _scored(scorer, _cheap(tried.values(), references, returned)):
+    passed_few = [
+        (tried[problem.id], name, score.program)
+        for problem, name, score in _scored(scorer, _cheap(tried.values(), references, returned))
+        if score.passes_all_tests
+    ]
+    for problem, name, score in _scored(scorer, passed_few):
         if score.passes_all_tests:
             found[problem.id].passing.append(name)
     alive: list[tuple[Problem, str, str]] = []
@@ -157,8 +162,9 @@ def _cheap(
     problems: Iterable[Problem], references: Mapping[str, str], returned: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[Problem, str, str]]:
     for problem in problems:
+        few = with_few_tests(problem, _FEW)
         for each in cheap_programs(problem, references.get(problem.id, ""), returned.get(problem.id, ())):
-            yield problem, each.name, each.program
+            yield few, each.name, each.program
 
 
 def _mutated(
