@@ -280,9 +280,9 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
 
         def generic_visit(self, node: ast.AST) -> None:
             for name in plans[node.__class__][0]:
-                value = getattr(node, name, None)
+                value: Any = getattr(node, name, None)
                 if value.__class__ is list:
-                    siblings = [*value[1:], None]
+                    siblings: Any = [*value[1:], None]
                 else:
                     value, siblings = (value,), _NONE
                 for child, sibling in zip(value, siblings, strict=False):
