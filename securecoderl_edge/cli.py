@@ -25,6 +25,7 @@ COMMANDS = {
     "generate": "Generate a program for a prompt; test and scan it before printing it.",
     "serve": "Serve a model in OpenAI's format, with tested and scanned programs.",
     "models": "List, pull and remove models that have a name.",
+    "scan": "Scan files and folders for security findings, without running them.",
     "score": "Score programs: run their tests in the sandbox, and scan them.",
     "data": "Start, import, check, measure, show, count and split problem files.",
     "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",

@@ -32,6 +32,11 @@ def escape_controls(text: str) -> str:
     )
 
 
+def on_one_line(text: str) -> str:
+    """`escape_controls`, with newlines and tabs escaped too, as in the name of a file that shall not end a line."""
+    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def unescaped(text: str) -> str:
     r"""Text from a command line, with ``\n``, ``\t`` and ``\\`` replaced by newline, tab and backslash."""
     return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)

@@ -11,9 +11,11 @@ This file is loaded by path in a process without the package, so it imports the 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _MOST_MEANINGS = 16
+# Of a name with them, before those of builtins are shortened: as many as make a difference.
+_MOST_NAMES = 4 * _MOST_MEANINGS
 _BUILTINS = ("builtins.", "__builtins__.", "__builtin__.")
 # Calls that find a function by its name; Bandit has no name for a call of what another call gave.
 _FINDING = frozenset(("getattr", "__import__", "importlib.import_module", ""))
@@ -30,10 +32,12 @@ class Meanings:
         self._attributes: dict[str, list[ast.expr]] = {}
         self._unsure: set[str] = set()  # names whose import may not run, or may be undone
         self._is_open = self._is_computed = False
+        self._known: dict[tuple[str, str, int], tuple[str, ...]] = {}
 
     def collect(self, node: ast.AST, parent: ast.AST) -> None:
         """Note what a statement binds or deletes; at the top level it runs before what follows."""
         is_sure = isinstance(parent, ast.Module)
+        self._known.clear()
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
             for each in node.names:
@@ -83,9 +87,21 @@ class Meanings:
                 break
         return found
 
-    def _resolve(self, node: ast.expr, depth: int) -> Iterator[str]:
+    def _resolve(self, node: ast.expr, depth: int) -> tuple[str, ...]:
+        """Distinct names, the nearest first."""
         if depth > 8:  # names that are assigned to each other
-            return
+            return ()
+        if isinstance(node, ast.Name):
+            return self._kept((node.id, "", depth), lambda: self._names_of(node, depth))
+        return _first(self._names_of(node, depth))
+
+    def _kept(self, key: tuple[str, str, int], names: Callable[[], Iterator[str]]) -> tuple[str, ...]:
+        """What a name means at a depth is asked for at every call, and large programs have thousands of both."""
+        if key not in self._known:
+            self._known[key] = _first(names())
+        return self._known[key]
+
+    def _names_of(self, node: ast.expr, depth: int) -> Iterator[str]:
         match node:
             case ast.Name(id=name):
                 yield from sorted(self._imported.get(name, ()))
@@ -96,8 +112,7 @@ class Meanings:
                         yield from self._resolve(value, depth + 1)
             case ast.Attribute(value=value, attr=attribute):
                 yield from (f"{name}.{attribute}" for name in self._resolve(value, depth + 1))
-                for each in self._attributes.get(attribute, ()):
-                    yield from self._resolve(each, depth + 1)
+                yield from self._kept(("", attribute, depth), lambda: self._assigned_to_attribute(attribute, depth))
             case ast.NamedExpr(value=value):
                 yield from self._resolve(value, depth + 1)
             case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attribute)), *_]):
@@ -106,6 +121,19 @@ class Meanings:
                 yield name
             case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
                 yield name
+
+    def _assigned_to_attribute(self, attribute: str, depth: int) -> Iterator[str]:
+        for each in self._attributes.get(attribute, ()):
+            yield from self._resolve(each, depth + 1)
+
+
+def _first(names: Iterator[str]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for name in names:
+        found[name] = None
+        if len(found) >= _MOST_NAMES:
+            break
+    return tuple(found)
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:

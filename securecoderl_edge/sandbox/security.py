@@ -66,14 +66,18 @@ class Scan:
 class SecurityScanner:
     """Bandit in one persistent process; may be used from several threads.
 
+    Args:
+        rules: of a scan of people's files, as in `bandit_scan`; then `ask_about` is called, not `scan`.
+
     Raises:
         SceError: Bandit cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rules: dict[str, Any] | None = None) -> None:
         self._lock = threading.Lock()
+        self._words = [json.dumps(sys.path)] if rules is None else [json.dumps(sys.path), json.dumps(rules)]
         self._process: subprocess.Popen[bytes] | None = self._start()
-        self._ready = False
+        self._checks: dict[str, list[str]] | None = None
 
     def scan(self, program: str) -> Scan:
         """Scan one program.
@@ -81,19 +85,29 @@ class SecurityScanner:
         A worker that dies is replaced and the program is scanned again, once: something else may have killed it. If it
         dies twice, or takes too long, the program is the cause.
         """
-        with self._lock:
-            answer, was_killed = self._ask(program)
-            if was_killed:
-                answer, _ = self._ask(program)
+        answer = self.ask_about({"program": program})
         if answer is None or "failed" in answer:
             return Scan(failed=True)
         return Scan(tuple(Finding(*finding) for finding in answer["findings"]))
 
-    def _ask(self, program: str) -> tuple[dict[str, Any] | None, bool]:
+    def ask_about(self, text: dict[str, Any]) -> dict[str, Any] | None:
+        """The worker's answer to a message, or None if it took too long or died of it; `scan` says when."""
+        with self._lock:
+            answer, was_killed = self._ask(text)
+            return self._ask(text)[0] if was_killed else answer
+
+    def checks(self) -> dict[str, list[str]]:
+        """Name and page of each check of Bandit, by id; of a scanner with rules."""
+        with self._lock:
+            self._running()
+            assert self._checks is not None
+            return self._checks
+
+    def _ask(self, text: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
         """The worker's answer, or None; and whether it died for a reason other than its CPU time limit."""
         process = self._running()
         try:
-            self._send(process, {"program": program})
+            self._send(process, text)
             answer = self._receive(process, ANSWER_SECONDS)
         except BaseException:
             self._stop()  # whatever it was doing, its next answer would belong to this program
@@ -117,19 +131,19 @@ class SecurityScanner:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            self._process, self._ready = self._start(), False
-        if not self._ready:
-            if self._receive(self._process, START_SECONDS) is None:
+            self._process, self._checks = self._start(), None
+        if self._checks is None:
+            ready = self._receive(self._process, START_SECONDS)
+            if ready is None:
                 self._stop()
                 raise SceError(f"cannot start bandit with {sys.executable}; check it with: python -m bandit --version")
-            self._ready = True
+            self._checks = ready["checks"]
         return self._process
 
-    @staticmethod
-    def _start() -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return subprocess.Popen(
-            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), json.dumps(sys.path)],
+            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), *self._words],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

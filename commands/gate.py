@@ -1,0 +1,37 @@
+"""What fails a pipeline: conditions on findings and programs, and the last line that says which one failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from securecoderl_edge.commands.console import say
+from securecoderl_edge.config import setting
+
+LEVELS = ("low", "medium", "high")
+
+
+def fail_on_setting(default: str, name: str = "") -> Any:
+    """The setting for the lowest severity that fails."""
+    return setting(None, f"Fail if a finding has this severity or a higher one.  [default: {default}]", choices=LEVELS)
+
+
+def at_or_above(counts: Mapping[str, int], level: str) -> int:
+    """How many findings, counted by severity in lower case, have this severity or a higher one."""
+    return sum(number for severity, number in counts.items() if _rank(severity) >= LEVELS.index(level))
+
+
+def _rank(severity: str) -> int:
+    return LEVELS.index(severity) if severity in LEVELS else len(LEVELS)
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Such as ``1 high, 2 low``; ``no findings``."""
+    shown = [f"{counts[level]} {level}" for level in reversed(LEVELS) if counts.get(level)]
+    return ", ".join(shown) or "no findings"
+
+
+def is_passed(reasons: Sequence[str]) -> bool:
+    """Print the last line of a gate on stderr, and return whether it is passed: nothing speaks against it."""
+    say(f"failed: {'; '.join(reasons)}" if reasons else "passed", "red" if reasons else "green")
+    return not reasons

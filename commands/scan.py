@@ -1,0 +1,113 @@
+"""`sce scan`: security findings of files and folders, which are not run; a gate for pipelines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
+from securecoderl_edge.commands.gate import at_or_above, in_words, is_passed
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of
+from securecoderl_edge.commands.scan_output import Report
+from securecoderl_edge.errors import SceError, UsageError
+
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox.file_scan import FileFinding
+
+
+@click.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@options_from(ScanConfig)
+@click.pass_context
+def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None:
+    """Scan files and folders for security findings, without running them.
+
+    \b
+    PATH is a file in Python or C, a folder, or - for standard input.
+      sce scan src
+      sce scan . --fail-on medium --format sarif --out findings.sarif
+      sce scan . --write-baseline known.json
+      sce scan . --baseline known.json
+
+    Exit code 0 if there is nothing to report, 1 if there are findings, or files that cannot be scanned; 2 for errors.
+    """
+    with _errors_as_two():
+        if not _scan(paths, config):
+            ctx.exit(1)
+
+
+def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
+    """Whether the exit code is 0."""
+    from securecoderl_edge.sandbox.file_scan import FileScanner
+    from securecoderl_edge.scoring.baseline import Baseline, write_baseline
+
+    if config.baseline is not None and config.write_baseline is not None:
+        raise UsageError("--baseline and --write-baseline exclude each other. Leave one of them out.")
+    for target in (config.out, config.write_baseline):
+        if target is not None:
+            refuse_to_overwrite(Path(target), True, *paths)
+    warn_of_level(config.sandbox)
+    rules, configuration = rules_of(config)
+    baseline = Baseline(Path(config.baseline)) if config.baseline is not None else None
+    found = files_of(paths, config, rules)
+    level = config.fail_on or rules.severity.lower()
+    report = Report(config.format, Path(config.out) if config.out else None, level)
+    everything: list[FileFinding] = []
+    known = 0
+    with FileScanner(rules, len(found.files), config.workers, config.sandbox, config.analyzers == "auto") as scanner:
+        check_ids(config, rules, scanner.checks())
+        with track(len(found.files), "scanning", lines=False) as progress:
+            for file, findings in zip(found.files, scanner.scan(found.files), strict=True):
+                if config.write_baseline is not None:
+                    everything += findings
+                else:
+                    new = [each for each in findings if baseline is None or not baseline.knows(each)]
+                    known += len(findings) - len(new)
+                    report.add(file.name, new)
+                progress.update()
+    if config.write_baseline is not None:
+        write_baseline(Path(config.write_baseline), everything)
+        say(f"wrote {len(everything)} findings in {_files(len(found.files))} to {config.write_baseline}")
+        return True
+    gone = baseline.gone if baseline is not None else 0
+    failing = at_or_above(report.counts, level)
+    facts = {"files": len(found.files), "known": known, "left_out": dict(found.left_out)}
+    report.finish({**facts, "configuration": configuration and str(configuration), "passed": not failing})
+    _summarize(len(found.files), report.counts, known, gone, found.left_out)
+    reasons = [f"{failing} finding{'s' * (failing > 1)} of severity {level}{' or higher' * (level != 'high')}"]
+    return is_passed(reasons if failing else []) or config.exit_zero
+
+
+def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out: Counter[str]) -> None:
+    from securecoderl_edge.sandbox import source_files
+
+    parts = [f"scanned {_files(files)}, ran none: {in_words(counts)}"]
+    parts += [f"{known} known"] if known else []
+    parts += [f"{gone} of the baseline not found any more"] if gone else []
+    parts += [f"left out: {source_files.in_words(left_out)}"] if left_out else []
+    say("; ".join(parts))
+
+
+def _files(number: int) -> str:
+    return f"{number} file{'s' * (number != 1)}"
+
+
+@contextmanager
+def _errors_as_two() -> Iterator[None]:
+    """Findings have exit code 1, so errors have another."""
+    try:
+        yield
+    except SceError as error:
+        error.exit_code = 2
+        raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else "the report cannot be written: "
+        raise UsageError(f"{place}{error.strerror or error}") from None

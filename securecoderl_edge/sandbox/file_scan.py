@@ -1,0 +1,233 @@
+"""Scans of files that nobody runs: Bandit and the analyzers of C, on all cores, with the findings in a fixed order.
+
+Files are as untrusted as programs of a model. Each is parsed in a worker of `security_worker` (limits of memory and
+CPU time, no writing, no network) or in the sandbox. A file that cannot be scanned in full has a finding that says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import re
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, find_analyzers
+from securecoderl_edge.languages.language import C
+from securecoderl_edge.languages.weaknesses import ANALYZERS
+from securecoderl_edge.sandbox.bandit_config import ScanRules
+from securecoderl_edge.sandbox.pool import SandboxPool
+from securecoderl_edge.sandbox.security import Finding, SecurityScanner
+from securecoderl_edge.sandbox.security_worker import FILE_CPU_SECONDS, MEMORY_BYTES
+from securecoderl_edge.sandbox.source_files import SourceFile, read_source
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.processes import result_of
+from securecoderl_edge.text import on_one_line
+
+# The id of our own finding: a file that was not scanned, or not in full.
+NOT_SCANNED, _NOT_SCANNED = "SCE001", "not scanned in full"
+BANDIT, ADDED, OURS = "bandit", "sce, from another meaning of a name", "sce"
+# Files that are read and waiting per worker: enough to keep all busy.
+_AHEAD = 8
+_FILES_PER_WORKER = 8
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|-")
+
+
+@dataclass(frozen=True)
+class FileFinding(Finding):
+    """A finding in a file.
+
+    Attributes:
+        path: of the file, as in reports.
+        column: from 1, in characters; 0 if unknown.
+        text: the message.
+        name: of the check, in words. page: its address, empty if there is none.
+        tool: what found it; for Bandit's checks, `BANDIT` or, for an addition to what Bandit finds, `ADDED`.
+        digest: of the check and of the line's text, without white space at its ends: the same if the line moves.
+    """
+
+    path: str = ""
+    column: int = 0
+    text: str = ""
+    name: str = ""
+    page: str = ""
+    tool: str = BANDIT
+    digest: str = ""
+
+
+def not_scanned(path: str, why: str, line: int = 0) -> FileFinding:
+    """The finding for a file that was not scanned in full."""
+    return FileFinding(NOT_SCANNED, 0, "HIGH", "HIGH", line, path, text=why, name=_NOT_SCANNED, tool=OURS)
+
+
+class FileScanner:
+    """Scans files in parallel.
+
+    Args:
+        workers: processes that scan; one per core, but no more than the files need, if None.
+        files: how many there will be.
+        level, has_analyzers: of the sandbox, for programs in C.
+
+    Raises:
+        SceError: Bandit cannot be started.
+    """
+
+    def __init__(
+        self, rules: ScanRules, files: int, workers: int | None = None, level: str = "auto", has_analyzers: bool = True
+    ) -> None:
+        self._rules, self._level, self._has_analyzers = rules, level, has_analyzers
+        self._workers = workers or max(1, min(cpu_count(), -(-files // _FILES_PER_WORKER)))
+        self._all = [SecurityScanner(rules.for_worker()) for _ in range(self._workers)]
+        self._idle: queue.SimpleQueue[SecurityScanner] = queue.SimpleQueue()
+        for each in self._all:
+            self._idle.put(each)
+        self._threads = ThreadPoolExecutor(self._workers, "scan")
+        self._lock = threading.Lock()
+        self._sandbox: SandboxPool | None = None
+
+    def checks(self) -> dict[str, list[str]]:
+        """Name and page of each check, by id: of Bandit, of the analyzers of C, and our own."""
+        ours = {NOT_SCANNED: [_NOT_SCANNED, ""]}
+        return self._all[0].checks() | {rule: [_name(rule), _page(rule)] for rule in ANALYZERS} | ours
+
+    def scan(self, files: Iterable[SourceFile]) -> Iterator[list[FileFinding]]:
+        """The findings of each file, in the order of the files; those of one file by line, column and id."""
+        waiting: deque[Future[list[FileFinding]]] = deque()
+        for file in files:
+            waiting.append(self._threads.submit(self._scan, file))
+            if len(waiting) >= _AHEAD * self._workers:
+                yield result_of(waiting.popleft())
+        while waiting:
+            yield result_of(waiting.popleft())
+
+    def _scan(self, file: SourceFile) -> list[FileFinding]:
+        try:
+            data = read_source(file)
+        except SceError as error:
+            found, data = [not_scanned(file.name, str(error))], b""
+        else:
+            found = self._scan_c(file, data) if file.language == C else self._scan_python(file, data)
+        lines = data.splitlines() if found else []
+        kept = [_with_digest(each, lines) for each in found if self._is_wanted(each)]
+        return sorted(kept, key=lambda each: (each.line, each.column, each.test_id, each.text))
+
+    def _is_wanted(self, each: FileFinding) -> bool:
+        """Bandit's checks are chosen in its process."""
+        rules, is_bandits = self._rules, each.tool in (BANDIT, ADDED)
+        if not is_bandits and (each.test_id in rules.skips or (rules.tests and each.test_id not in rules.tests)):
+            return False
+        return _at_least(each.severity, rules.severity) and _at_least(each.confidence, rules.confidence)
+
+    def _scan_python(self, file: SourceFile, data: bytes) -> list[FileFinding]:
+        if not data:
+            return []
+        scanner = self._idle.get()
+        try:
+            answer = scanner.ask_about({"data": data.decode("latin-1"), "path": on_one_line(file.path)})
+            checks = scanner.checks()
+        finally:
+            self._idle.put(scanner)
+        if answer is None:
+            limits = f"{FILE_CPU_SECONDS:g} s of CPU time, {MEMORY_BYTES >> 30} GiB"
+            return [not_scanned(file.name, f"the scan did not finish within its limits ({limits})")]
+        if "failed" in answer:
+            return [not_scanned(file.name, f"does not parse ({answer['failed']})", answer["line"])]
+        found = [self._of_bandit(file, row, checks) for row in answer["rows"]]
+        for test_id, line, kind in answer["failures"]:
+            found.append(not_scanned(file.name, f"the check {test_id} failed here ({kind})", line))
+        if answer["is_cut"]:
+            found.append(not_scanned(file.name, f"more than {len(found):,} findings: the others are not listed"))
+        return found
+
+    def _of_bandit(self, file: SourceFile, row: list[Any], checks: dict[str, list[str]]) -> FileFinding:
+        test_id, cwe, severity, confidence, line, column, text, is_addition = row
+        name, page = checks.get(test_id, ["", ""])
+        tool = ADDED if is_addition else BANDIT
+        return FileFinding(test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool)
+
+    def _scan_c(self, file: SourceFile, data: bytes) -> list[FileFinding]:
+        try:
+            program = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            return [not_scanned(file.name, f"not UTF-8 text (byte {error.start})")]
+        run = self._opened_sandbox().run(program, language=C.name)
+        if not run.parses or run.analysis is None:
+            why = run.error.replace(f"solution{C.suffix}", file.name).partition("\n")[0]
+            return [not_scanned(file.name, f"does not compile alone: {why}")]
+        found = [self._of_analyzer(file, each) for each in run.analysis.findings]
+        if run.analysis.failed:
+            found.append(not_scanned(file.name, "a static analyzer could not read all of it"))
+        return found
+
+    def _of_analyzer(self, file: SourceFile, each: Finding) -> FileFinding:
+        rule, tool = each.test_id, GCC if each.test_id.startswith("-") else CPPCHECK
+        text = f"{_name(rule)}, reported by {tool}"
+        return FileFinding(
+            rule,
+            each.cwe,
+            each.severity,
+            each.confidence,
+            each.line,
+            file.name,
+            0,
+            text,
+            _name(rule),
+            _page(rule),
+            tool,
+        )
+
+    def _opened_sandbox(self) -> SandboxPool:
+        with self._lock:
+            if self._sandbox is None:
+                self._sandbox = SandboxPool(self._workers, None, self._level, self._has_analyzers)
+            return self._sandbox
+
+    def close(self) -> None:
+        """End all processes; scans that wait are not begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._sandbox is not None:
+            self._sandbox.close()
+        for each in self._all:
+            each.close()
+
+    def __enter__(self) -> FileScanner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def can_scan_c() -> bool:
+    """Whether this machine has an analyzer of C.
+
+    Raises:
+        SceError: one is installed, but does not start.
+    """
+    return bool(find_analyzers())
+
+
+def _at_least(level: str, lowest: str) -> bool:
+    levels = ("UNDEFINED", "LOW", "MEDIUM", "HIGH")
+    return level not in levels or levels.index(level) >= levels.index(lowest)
+
+
+def _with_digest(finding: FileFinding, lines: list[bytes]) -> FileFinding:
+    line = lines[finding.line - 1].strip() if 0 < finding.line <= len(lines) else b""
+    digest = hashlib.sha256(finding.test_id.encode() + b"\0" + line).hexdigest()[:16]
+    return replace(finding, digest=digest)
+
+
+def _name(rule: str) -> str:
+    """The name of an analyzer's rule in words: ``double free`` of ``-Wanalyzer-double-free`` or ``doubleFree``."""
+    return _WORD.sub(" ", rule.removeprefix("-Wanalyzer-").removeprefix("-W").rstrip("=")).lower()
+
+
+def _page(rule: str) -> str:
+    options = "Static-Analyzer-Options" if rule.startswith("-Wanalyzer-") else "Warning-Options"
+    page = f"https://gcc.gnu.org/onlinedocs/gcc/{options}.html#index-{rule[1:].rstrip('=')}"
+    return page if rule.startswith("-") else ""

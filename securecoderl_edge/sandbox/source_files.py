@@ -1,0 +1,193 @@
+"""Files to scan: found in folders, and read without trust in their names, kinds and sizes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language
+from securecoderl_edge.text import on_one_line
+
+STDIN = "-"
+LONGEST_BYTES = 8 << 20
+SUFFIXES = {".py": PYTHON, ".pyw": PYTHON, ".c": C}
+# Folders without a project's own code: those that Bandit leaves out, and environments.
+LEFT_OUT_FOLDERS = (
+    ".svn", "CVS", ".bzr", ".hg", ".git", "__pycache__", ".tox", ".eggs", "*.egg", ".nox", ".venv", "venv",
+    "node_modules",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to scan; ``path`` as Bandit's command would name it, ``-`` for standard input.
+
+    ``problem`` is why it cannot be read, such as a folder that may not be listed.
+    """
+
+    path: str
+    language: Language
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its path in reports."""
+        return "<stdin>" if self.path == STDIN else os.path.normpath(self.path)
+
+
+@dataclass
+class FoundFiles:
+    """What was found.
+
+    Attributes:
+        files: sorted by name, each once.
+        left_out: numbers of files that are not scanned, by suffix or reason.
+    """
+
+    files: list[SourceFile] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which files are scanned.
+
+    Attributes:
+        exclude: patterns, each compared with every part of a path and with all of it.
+        exclude_as_bandit: patterns of Bandit's configuration, compared with the path; or a part of it, as text.
+        include: patterns of Bandit's configuration for files in Python, which replace the suffixes.
+        language: a name, for files whose suffix says nothing and for standard input; ``auto`` by suffix.
+    """
+
+    exclude: tuple[str, ...] = ()
+    exclude_as_bandit: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    language: str = "auto"
+
+    def language_of(self, path: str) -> Language | None:
+        """The language of a file, or None for another kind of file."""
+        if self.include and any(fnmatchcase(path, each) for each in self.include):
+            return PYTHON
+        found = SUFFIXES.get(os.path.splitext(path)[1].lower())
+        if self.include and found == PYTHON:
+            return None
+        return found if self.language in ("auto", found.name if found else "") else None
+
+    def excludes(self, path: str) -> bool:
+        """Whether a file or folder is left out by a pattern of the user."""
+        plain = os.path.normpath(path)
+        parts = plain.split(os.sep)
+        if any(fnmatchcase(each, pattern.rstrip("/")) for pattern in self.exclude for each in (plain, path, *parts)):
+            return True
+        return any(fnmatchcase(path, each) or each in path for each in self.exclude_as_bandit)
+
+
+def find_sources(paths: Sequence[str], selection: Selection) -> FoundFiles:
+    """The files that are named, and those in the folders that are.
+
+    Links to folders are not followed, and links to files only within the folder that was named.
+
+    Raises:
+        UsageError: a path does not exist, is no regular file, or has a suffix that stands for no language.
+    """
+    found = FoundFiles()
+    for path in paths:
+        if path == STDIN:
+            named = LANGUAGES.get(selection.language, PYTHON)
+            found.files.append(SourceFile(STDIN, named))
+        elif os.path.isdir(path):
+            for file in _in_folder(path, selection, found):
+                found.files.append(file)
+        else:
+            _check_file(path)
+            language = selection.language_of(path) or LANGUAGES.get(selection.language)
+            if selection.excludes(os.path.join(".", path)):
+                found.left_out["excluded"] += 1
+            elif language is None:
+                raise UsageError(f"{path}: neither .py nor .c. Read it as one of these with --language python or c.")
+            else:
+                found.files.append(SourceFile(os.path.join(".", path), language))
+    by_name = {each.name: each for each in reversed(found.files)}
+    found.files = [by_name[name] for name in sorted(by_name, key=lambda name: name.split(os.sep))]
+    return found
+
+
+def _check_file(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{path}: no such file or folder") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: not a regular file. Standard input is read with: sce scan -")
+
+
+def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[SourceFile]:
+    real_root = os.path.realpath(root)
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                each_entry = list(entries)
+        except OSError as error:
+            yield SourceFile(folder, PYTHON, f"cannot be listed: {error.strerror}")
+            continue
+        for entry in each_entry:
+            path = os.path.join(folder, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                if any(fnmatchcase(entry.name, each) for each in LEFT_OUT_FOLDERS) or selection.excludes(path):
+                    found.left_out[f"{entry.name}/"] += 1
+                else:
+                    folders.append(path)
+                continue
+            language = selection.language_of(path)
+            if language is None:
+                found.left_out[os.path.splitext(entry.name)[1].lower() or "no suffix"] += 1
+            elif selection.excludes(path):
+                found.left_out["excluded"] += 1
+            elif entry.is_symlink() and not _is_within(path, real_root):
+                found.left_out["links to elsewhere"] += 1
+            elif not entry.is_file():
+                found.left_out["not regular files"] += 1
+            else:
+                yield SourceFile(path, language)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.join(folder, ""))
+
+
+def read_source(source: SourceFile) -> bytes:
+    """The bytes of a file; of standard input for ``-``.
+
+    Raises:
+        SceError: it cannot be read, is not a regular file (any more), or is longer than `LONGEST_BYTES`.
+    """
+    path = source.path
+    if source.problem:
+        raise SceError(source.problem)
+    try:
+        # Not blocking: what was a file may be a pipe by now.
+        descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if path != STDIN and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise SceError("not a regular file")
+            data = file.read(LONGEST_BYTES + 1)
+    except OSError as error:
+        raise SceError(f"cannot be read: {error.strerror}") from None
+    if len(data) > LONGEST_BYTES:
+        raise SceError(f"too long; the limit is {LONGEST_BYTES >> 20} MiB")
+    return data
+
+
+def in_words(left_out: Counter[str], most: int = 6) -> str:
+    """The most frequent kinds of files that were left out, such as ``3 .md, 1 .venv/``."""
+    shown = [f"{number} {on_one_line(kind)}" for kind, number in sorted(left_out.items(), key=lambda each: -each[1])]
+    return ", ".join(shown[:most] + ([f"and {len(shown) - most} more kinds"] if len(shown) > most else []))

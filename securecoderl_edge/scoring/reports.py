@@ -1,0 +1,158 @@
+"""Findings and failed programs in formats that other tools read: SARIF 2.1.0, JUnit XML, commands of GitHub Actions.
+
+Names of files and texts of findings come from untrusted files: each format escapes them.
+"""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from securecoderl_edge import __version__
+from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, FileFinding
+from securecoderl_edge.text import escape_controls
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {"HIGH": "error", "MEDIUM": "warning", "LOW": "note"}
+# GitHub's scale of `security-severity`, from 0 to 10: high from 7, medium from 4.
+_SCALE = {"HIGH": "8.0", "MEDIUM": "5.0", "LOW": "2.0"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One file or program in a report for JUnit: ``failure`` is why it fails, empty if it passes."""
+
+    name: str
+    failure: str = ""
+    details: str = ""
+
+
+def cwe_page(cwe: int) -> str:
+    """The page of a weakness; empty for 0."""
+    return f"https://cwe.mitre.org/data/definitions/{cwe}.html" if cwe else ""
+
+
+def plain_path(path: str) -> str:
+    """A path as valid text: bytes that are not UTF-8 are shown as ``\\xff``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def finding_record(finding: FileFinding) -> dict[str, Any]:
+    """The JSON object of a finding; line and column are None if unknown."""
+    return {
+        "path": plain_path(finding.path),
+        "line": finding.line or None,
+        "column": finding.column or None,
+        "id": finding.test_id,
+        "name": finding.name,
+        "severity": finding.severity.lower(),
+        "confidence": finding.confidence.lower(),
+        "cwe": finding.cwe or None,
+        "text": finding.text,
+        "tool": finding.tool,
+        "link": finding.page or cwe_page(finding.cwe) or None,
+        "cwe_link": cwe_page(finding.cwe) or None,
+    }
+
+
+def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
+    """A SARIF log of one run. Files that could not be scanned are results too, as viewers show nothing else."""
+    rules: dict[str, dict[str, Any]] = {}
+    results, seen, is_complete = [], Counter[tuple[str, str]](), True
+    for each in findings:
+        rules.setdefault(each.test_id, _rule(each))
+        seen[each.path, each.digest] += 1
+        is_complete &= each.test_id != NOT_SCANNED
+        region = {"startLine": each.line, **({"startColumn": each.column} if each.column else {})}
+        place = {"artifactLocation": _uri(each.path), **({"region": region} if each.line else {})}
+        results.append(
+            {
+                "ruleId": each.test_id,
+                "ruleIndex": list(rules).index(each.test_id),
+                "level": _LEVELS.get(each.severity, "warning"),
+                "message": {"text": each.text},
+                "locations": [{"physicalLocation": place}],
+                "partialFingerprints": {"primaryLocationLineHash": f"{each.digest}:{seen[each.path, each.digest]}"},
+                "properties": {"severity": each.severity, "confidence": each.confidence, "tool": each.tool},
+            }
+        )
+    driver = {"name": "sce", "semanticVersion": __version__, "rules": list(rules.values())}
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": is_complete}],
+        "results": results,
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(finding: FileFinding) -> dict[str, Any]:
+    tags = ["security", *([f"external/cwe/cwe-{finding.cwe:03}"] if finding.cwe else [])]
+    page = finding.page or cwe_page(finding.cwe)
+    confidence = {"HIGH": "high", "MEDIUM": "medium", "LOW": "low"}.get(finding.confidence, "medium")
+    return {
+        "id": finding.test_id,
+        "name": finding.name,
+        "shortDescription": {"text": finding.name or finding.test_id},
+        **({"helpUri": page} if page else {}),
+        "defaultConfiguration": {"level": _LEVELS.get(finding.severity, "warning")},
+        "properties": {
+            "tags": tags, "precision": confidence, "security-severity": _SCALE.get(finding.severity, "5.0")
+        },
+    }  # fmt: skip
+
+
+def _uri(path: str) -> dict[str, str]:
+    """Relative to where the scan ran, or absolute."""
+    text = quote(os.fsencode(path))
+    if os.path.isabs(path):
+        return {"uri": f"file://{text}"}
+    return {"uri": text, "uriBaseId": "%SRCROOT%"}
+
+
+def junit(name: str, cases: Sequence[Case]) -> str:
+    """JUnit XML with one test case per file or program."""
+    failures = sum(bool(each.failure) for each in cases)
+    counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": "0"}
+    root = ElementTree.Element("testsuites", {"name": "sce", **counts})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
+    for each in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=_for_xml(each.name))
+        if each.failure:
+            failure = ElementTree.SubElement(case, "failure", message=_for_xml(each.failure))
+            failure.text = _for_xml(each.details)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _for_xml(text: str) -> str:
+    """XML has no control characters and no halves of surrogate pairs, even escaped, nor two of the last characters."""
+    return escape_controls(plain_path(text)).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+
+
+def github_command(finding: FileFinding) -> str:
+    """The workflow command of GitHub Actions that shows a finding at its line."""
+    level = {"HIGH": "error", "MEDIUM": "warning"}.get(finding.severity, "notice")
+    weakness = f" (CWE-{finding.cwe})" if finding.cwe else ""
+    properties: Mapping[str, Any] = {
+        "file": plain_path(finding.path),
+        "line": finding.line or None,
+        "col": finding.column or None,
+        "title": f"{finding.test_id}{weakness}",
+    }
+    given = ",".join(f"{name}={_property(str(value))}" for name, value in properties.items() if value)
+    return f"::{level} {given}::{_message(finding.text)}"
+
+
+def _message(text: str) -> str:
+    return escape_controls(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")
