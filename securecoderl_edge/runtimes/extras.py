@@ -66,6 +66,9 @@ class Abilities:
     infill: InfillTokens | None = None
 
 
+TEXT_ONLY = Abilities()
+
+
 @dataclass(frozen=True)
 class TokenReport:
     """One token with the most likely ones at its place.

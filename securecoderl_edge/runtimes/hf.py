@@ -25,7 +25,7 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.thoughts import thought_tokens
-from securecoderl_edge.runtimes.extras import Abilities
+from securecoderl_edge.runtimes.extras import TEXT_ONLY
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, DecodingTask, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import PartialCompletion, TextWriter, TokenText, end_of_program, open_writer
@@ -99,7 +99,7 @@ class HfRuntime:
         self._parallel = max(1, parallel)
         self._spent = Usage()
 
-    abilities = Abilities()
+    abilities = TEXT_ONLY
 
     def generate(
         self,

@@ -50,7 +50,8 @@ class Grammar:
         array.data = candidates.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token_data))
         array.size, array.selected, array.sorted = len(candidates), -1, False
         llama_cpp.llama_sampler_apply(self._sampler, ctypes.byref(array))
-        return np.isfinite(candidates["logit"])
+        found: np.ndarray[Any, np.dtype[np.bool_]] = np.isfinite(candidates["logit"])
+        return found
 
     def __del__(self) -> None:
         if getattr(self, "_sampler", None):

@@ -15,7 +15,7 @@ from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.prompts.thoughts import thought_tokens
-from securecoderl_edge.runtimes.extras import Abilities
+from securecoderl_edge.runtimes.extras import TEXT_ONLY
 from securecoderl_edge.runtimes.onnx.batch import OnnxBatch
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxModel, OnnxSequences
 from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, OnToken, Sampling, Usage
@@ -56,7 +56,7 @@ class OnnxRuntime:
         """See `protocol.Runtime.count_tokens`."""
         return len(self._tokenizer.encode_prompt(prompt))
 
-    abilities = Abilities()
+    abilities = TEXT_ONLY
 
     def generate(
         self,
