@@ -132,7 +132,7 @@ class _Converter:
             return self._literals([schema["const"]], where)
         if "enum" in schema:
             return self._literals(schema["enum"], where)
-        kind = schema.get("type", "object" if "properties" in schema else None)
+        kind = schema.get("type", _implied(schema))
         if isinstance(kind, list):
             return self._union([{**schema, "type": each} for each in kind], where, depth)
         if kind is None:
@@ -195,7 +195,7 @@ class _Converter:
         """The kind of a node as far as it says so itself."""
         if not isinstance(schema, dict):
             return "any"
-        kind = schema.get("type", "object" if "properties" in schema else "any")
+        kind = schema.get("type", _implied(schema) or "any")
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
             return "string"
@@ -296,6 +296,16 @@ class _Converter:
                 f"{where}: {low} and {high} of the whole schema must be at most {_MOST_REPEATED} together"
             )
         return least, most
+
+
+def _implied(schema: Mapping[str, Any]) -> str | None:
+    """The type of a node without one, by its other keys."""
+    signs = {
+        "object": ("properties", "required", "additionalProperties"),
+        "array": ("items", "minItems", "maxItems"),
+        "string": ("minLength", "maxLength", "format"),
+    }
+    return next((kind for kind, keys in signs.items() if any(key in schema for key in keys)), None)
 
 
 def _escaped(character: str) -> str:
