@@ -9,6 +9,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import OURS
+from securecoderl_edge.runtimes.extras import TEXT_ONLY
 from securecoderl_edge.runtimes.protocol import WHOLE_REQUEST, Completion, OnToken, Part, Sampling, Usage
 
 RIGHT = "print(int(input()) * 2)\n"
@@ -49,6 +50,7 @@ class FakeRuntime:
     context = 1_000_000
     prompt_style: str | None = OURS.style
     chat_template: ChatTemplate | None = None
+    abilities = TEXT_ONLY
 
     def __init__(self, write: Writer = mixed, fail_after: int | None = None) -> None:
         self.write, self.fail_after = write, fail_after

@@ -21,7 +21,7 @@ from securecoderl_edge.serving.serve_settings import ServeSettings
 from securecoderl_edge.serving.server import ServedModel, Server, listen
 
 KEY = "a key of the tests".replace(" ", "-")
-CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/score"
+CHAT, TEXT, INFILL, SCORE = "/v1/chat/completions", "/v1/completions", "/infill", "/v1/score"
 
 
 def echo(task: DecodingTask) -> str:

@@ -98,6 +98,13 @@ def draw(
     return token, min(float(scores[token]) - float(np.log(weights.sum())), 0.0)
 
 
+def logprobs_of(logits: Floats, tokens: Sequence[int]) -> list[float]:
+    """The natural logarithms of probabilities at temperature 1, from the logits (V,)."""
+    scores = logits - logits.max()
+    norm = float(np.log(np.exp(scores).sum()))
+    return [min(float(scores[token]) - norm, 0.0) for token in tokens]
+
+
 def uniforms_of(seed: Sequence[int], count: int) -> Tensor:
     """(count,) float32 numbers from [0, 1) for `draw_tokens`: those that `draw` takes from NumPy's generator.
 

@@ -51,7 +51,20 @@ class ChatTemplate:
             SceError: the template cannot be rendered.
             MissingExtra: jinja2 is not installed.
         """
-        prompt = self._render([*self.earlier, {"role": "user", "content": question}], add_generation_prompt=True)
+        return self.converse([*self.earlier, {"role": "user", "content": question}])
+
+    def converse(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The prompt for the next answer in a conversation.
+
+        Args:
+            messages: each with ``role`` and ``content``, and what else the template reads.
+            tools: descriptions of functions, in OpenAI's format.
+
+        Raises:
+            SceError: the template cannot be rendered, or rejects the messages.
+            MissingExtra: jinja2 is not installed.
+        """
+        prompt = self.render(messages, tools, add_generation_prompt=True)
         # Templates of models that always think begin a thought: without thinking it is an empty one.
         closing = "" if self.thinks else open_thought(prompt)
         return f"{prompt.rstrip()}\n\n{closing}\n\n" if closing else prompt
@@ -72,14 +85,25 @@ class ChatTemplate:
             {"role": "user", "content": "question"},
             {"role": "assistant", "content": _PROBE},
         ]
-        return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
+        return self.render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
-    def _render(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool,
+    ) -> str:
+        """Messages as the template writes them, with or without the beginning of an answer.
+
+        Raises:
+            SceError, MissingExtra: as for `converse`.
+        """
         try:
             pieces = _compiled(self.source).generate(
                 range=_bounded_range(),
                 messages=list(messages),
-                tools=None,
+                tools=list(tools) if tools else None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
                 # Two names for the same: Qwen's and SmolLM's, and Granite's.

@@ -25,6 +25,7 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.thoughts import thought_tokens
+from securecoderl_edge.runtimes.extras import TEXT_ONLY
 from securecoderl_edge.runtimes.protocol import (
     BASE_PRECISIONS,
     WHOLE_REQUEST,
@@ -106,6 +107,8 @@ class HfRuntime:
         self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
         self._parallel = max(1, parallel)
         self._spent = Usage()
+
+    abilities = TEXT_ONLY
 
     def generate(
         self,

@@ -94,7 +94,7 @@ class HfBatch:
         for number, row in enumerate(rows):
             sampling = row.task.sampling
             alike[sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p].append(number)
-        logits = self._batch.logits
+        logits = self._penalized(rows)
         tokens = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
         log_probs = torch.zeros(len(rows), device=logits.device)
         for members in alike.values():
@@ -105,6 +105,19 @@ class HfBatch:
             drawn = draw_tokens(own, sampling.temperature, parts, sampling.truncate)
             tokens.index_copy_(0, chosen, drawn[0])
             log_probs.index_copy_(0, chosen, drawn[1])
+        if logits is not self._batch.logits:  # log-probabilities are those of the model
+            log_probs = self._batch.logits.float().log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
         # One read of the device; float32 holds token ids exactly.
         ids, read = torch.stack([tokens.float(), log_probs]).tolist()
         return tokens, ids, read
+
+    def _penalized(self, rows: Sequence[_Row]) -> Tensor:
+        """The logits (B, V), lower by the penalties of rows that have some."""
+        logits = self._batch.logits
+        for number, row in enumerate(rows):
+            if (penalties := row.partial.penalties()) is not None:
+                if logits is self._batch.logits:
+                    logits = logits.clone()
+                ids, amounts = (torch.from_numpy(each).to(logits.device) for each in penalties)
+                logits[number, ids] -= amounts.to(logits.dtype)
+        return logits

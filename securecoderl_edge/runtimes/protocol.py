@@ -12,6 +12,7 @@ from securecoderl_edge.config import MAX_SEED, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
+from securecoderl_edge.runtimes.extras import NO_EXTRAS, Abilities, Extras, Prompt, TokenReport
 
 # llama.cpp aborts with more threads.
 MAX_THREADS = 512
@@ -84,6 +85,7 @@ class Completion:
         finish: ``stop`` if the model, a stop string or the end of the program ended the answer, ``length`` at
             ``max_tokens``.
         token_seconds: from the start of the prompt's processing to each token.
+        reports, prompt_reports: of the sampled tokens and of the prompt, if `Extras` ask for them.
     """
 
     text: str
@@ -92,6 +94,8 @@ class Completion:
     finish: Literal["stop", "length"]
     prompt_tokens: int
     token_seconds: tuple[float, ...]
+    reports: tuple[TokenReport, ...] = ()
+    prompt_reports: tuple[TokenReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,11 @@ class DecodingTask:
     """
 
     key: int
-    prompt: str
+    prompt: Prompt
     sampling: Sampling
     sample: int = 0
     facts: PromptFacts | None = None
+    extras: Extras = NO_EXTRAS
 
 
 @dataclass(frozen=True)
@@ -279,6 +284,11 @@ class Runtime(Generator, Protocol):
         """The chat template of the model, if it has one."""
         ...
 
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do beyond texts."""
+        ...
+
     def open_batch(self, rows: int, length: int) -> DecodingBatch:
         """A `DecodingBatch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
 
@@ -293,6 +303,22 @@ class Runtime(Generator, Protocol):
 
     def close(self) -> None:
         """Free the model; the runtime cannot be used afterwards."""
+        ...
+
+
+class TokenRuntime(Runtime, Protocol):
+    """A runtime whose tokens its users handle."""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text in which no special token is recognized, without a start token."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, special ones by their names."""
+        ...
+
+    def knows_grammar(self, grammar: str) -> bool:
+        """Whether it can follow a grammar."""
         ...
 
 

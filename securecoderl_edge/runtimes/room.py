@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.system.machine import available_memory_bytes
@@ -33,9 +33,9 @@ def affordable_sequences(
 
 
 def encode_prompts(
-    prompts: Iterable[str], encode: Callable[[str], list[int]], max_tokens: int, context: int
+    prompts: Iterable[str | Sequence[int]], encode: Callable[[str], list[int]], max_tokens: int, context: int
 ) -> list[list[int]]:
-    """The tokens of each prompt, all of which leave room for ``max_tokens`` more in the context.
+    """The tokens of each prompt, a text or tokens, all of which leave room for ``max_tokens`` more in the context.
 
     Raises:
         UsageError: one is empty.
@@ -43,11 +43,14 @@ def encode_prompts(
     """
     encoded = []
     for number, prompt in enumerate(prompts, 1):
-        try:
-            prompt.encode("utf-8")
-        except UnicodeEncodeError:
-            raise SceError(f"prompt {number} is not valid Unicode text") from None
-        tokens = encode(prompt) if prompt else []
+        if isinstance(prompt, str):
+            try:
+                prompt.encode("utf-8")
+            except UnicodeEncodeError:
+                raise SceError(f"prompt {number} is not valid Unicode text") from None
+            tokens = encode(prompt) if prompt else []
+        else:
+            tokens = list(prompt)
         if not tokens:
             raise UsageError(f"prompt {number} is empty; give the model at least one character")
         if len(tokens) + max_tokens > context:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import codecs
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from securecoderl_edge.models.drawing import draw
+from securecoderl_edge.models.drawing import draw, logprobs_of
 from securecoderl_edge.prompts.extraction import PromptFacts, is_over
+from securecoderl_edge.runtimes.extras import NO_EXTRAS, TokenReport
 from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask, OnToken, Sampling
 
 
@@ -153,20 +155,49 @@ class PartialCompletion:
         self._sampling, self._is_end, self._pieces, self._text = sampling, is_end, pieces, writer
         # Its own, so that it does not depend on the rest of the batch.
         self._random = np.random.default_rng(seed)
+        self.extras = NO_EXTRAS
         self.tokens: list[int] = []
+        self._counts: Counter[int] = Counter()
+        self.reports: list[TokenReport] = []
+        self.prompt_reports: list[TokenReport] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"
         self.started = 0.0
         self._times: list[float] = []
         self.is_done = False
 
-    def draw(self, logits: np.ndarray[Any, Any]) -> tuple[int, float]:
-        """A token from the logits (V,) of the next one, and its log-probability; for `add`."""
-        return draw(logits, self._sampling.temperature, self._random, self._sampling.truncate)
+    @property
+    def text(self) -> str:
+        """What has been written so far."""
+        return self._text.text
+
+    def draw(self, logits: np.ndarray[Any, Any], allowed: np.ndarray[Any, Any] | None = None) -> tuple[int, float]:
+        """A token from the logits (V,) of the next one, and its log-probability; for `add`.
+
+        Args:
+            allowed: whether each token (V,) may be sampled; one may.
+        """
+        scores, penalties = logits, self.penalties()
+        if penalties is not None:
+            scores = logits.copy()
+            scores[penalties[0]] -= penalties[1]
+        if allowed is not None:
+            scores = np.where(allowed, scores, -np.inf)
+        token, logprob = draw(scores, self._sampling.temperature, self._random, self._sampling.truncate)
+        return token, logprob if scores is logits else logprobs_of(logits, [token])[0]
+
+    def penalties(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None:
+        """The tokens that the completion has, and by how much their logits are to be lower; None without penalties."""
+        frequency, presence = self.extras.frequency_penalty, self.extras.presence_penalty
+        if not (frequency or presence) or not self._counts:
+            return None
+        counts = np.fromiter(self._counts.values(), np.float32)
+        return np.fromiter(self._counts, np.int64), frequency * counts + np.float32(presence)
 
     def add(self, token: int, logprob: float = 0.0) -> None:
         """Add the next token; callers that know its log-probability only later put it into the completion."""
         self.tokens.append(token)
+        self._counts[token] += 1
         self._times.append(time.monotonic())
         self._logprobs.append(logprob)
         if self._is_end(token) or self._text.add(self._pieces.add(token)):
@@ -185,6 +216,8 @@ class PartialCompletion:
             self._finish,
             prompt_tokens,
             tuple(time - self.started for time in self._times),
+            tuple(self.reports),
+            tuple(self.prompt_reports),
         )
 
 
@@ -203,6 +236,7 @@ class BatchRow:
         self.task, self.prompt_tokens = task, prompt_tokens
         self._news: list[str] = []
         self.partial = begin(task, self._news.append)
+        self.partial.extras = task.extras
         self.partial.started = started
 
     def progress(self) -> list[DecodingProgress]:

@@ -21,8 +21,10 @@ from starlette.types import Receive, Scope, Send
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, ModelFailed
 from securecoderl_edge.serving.faults import Fault
+from securecoderl_edge.serving.fields import read_body
 from securecoderl_edge.serving.guard import Guard
-from securecoderl_edge.serving.requests import parse, read_body
+from securecoderl_edge.serving.request_sampling import Kind
+from securecoderl_edge.serving.requests import parse
 from securecoderl_edge.serving.responses import Responder, event, model, models
 from securecoderl_edge.serving.score_service import ScoreService, parse_batch
 from securecoderl_edge.serving.serve_settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
@@ -38,6 +40,8 @@ _PAGE_FILES = {
 }
 # Part of the body may not have been read.
 _CLOSING = (413, 415, 504)
+# The header with the limit of tokens, where a request asks for more.
+_CUT = "X-Sce-Max-Tokens"
 # The status of requests whose client has left, in metrics only.
 _LEFT = 499
 # After the end of a stream's time, to write what a slow client has not read.
@@ -76,7 +80,7 @@ class App:
             routes.append(Route("/v1/score", partial(self._score, score_service), methods=["POST"]))
         self.asgi = Starlette(
             routes=routes,
-            middleware=[Middleware(Guard, hostnames=settings.hostnames, key=key)],
+            middleware=[Middleware(Guard, hostnames=settings.hostnames, key=key, origins=settings.allow_origin)],
             exception_handlers={Fault: self._show_fault, HTTPException: self._show_http_error, 500: self._show_bug},
         )
         # Such an answer would repeat the client's Host header.
@@ -87,8 +91,9 @@ class App:
             *(Route(path, self._serve_page) for path in _PAGE_FILES),
             Route("/v1/models", partial(self._list_models, service.bounds.model)),
             Route("/v1/models/{name:path}", partial(self._show_model, service.bounds.model)),
-            Route("/v1/completions", partial(self._answer, service, False), methods=["POST"]),
-            Route("/v1/chat/completions", partial(self._answer, service, True), methods=["POST"]),
+            Route("/v1/completions", partial(self._answer, service, "text"), methods=["POST"]),
+            Route("/v1/chat/completions", partial(self._answer, service, "chat"), methods=["POST"]),
+            Route("/infill", partial(self._answer, service, "infill"), methods=["POST"]),
         ]
 
     async def _serve_page(self, request: Request) -> Response:
@@ -119,19 +124,22 @@ class App:
             raise Fault(404, f"unknown model; this server has {name!r}", code="model_not_found")
         return JSONResponse(model(name, self._started))
 
-    async def _answer(self, service: Service, is_chat: bool, request: Request) -> Response:
+    async def _answer(self, service: Service, kind: Kind, request: Request) -> Response:
         async def answered(deadline: float, count: Callable[[int], None]) -> Response:
-            wanted = parse(read_body(await _body_of(request)), service.bounds, is_chat=is_chat)
+            body = read_body(await _body_of(request))
+            # Takes time: examples in long texts, schemas.
+            wanted = await asyncio.to_thread(parse, body, service.bounds, kind)
             call = service.start(wanted)
+            headers = {} if wanted.cut_to is None else {_CUT: str(wanted.cut_to)}
             responder = Responder(wanted, service.bounds.model)
             if wanted.is_stream:
-                return _Stream(self._chunks(call, responder, deadline, count), call, deadline)
+                return _Stream(self._chunks(call, responder, deadline, count), call, deadline, headers)
             try:
                 record = responder.whole(await _unless_left(request, call.result))
             finally:
                 call.cancel()
             count(200)
-            return JSONResponse(record)
+            return JSONResponse(record, headers=headers)
 
         return await self._in_time(request, answered)
 
@@ -235,8 +243,10 @@ class App:
 class _Stream(StreamingResponse):
     """Server-sent events of a call, which is cancelled when the client has left or is too slow."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], call: RunningRequest, deadline: float) -> None:
-        super().__init__(chunks, media_type="text/event-stream")
+    def __init__(
+        self, chunks: AsyncIterator[bytes], call: RunningRequest, deadline: float, headers: dict[str, str]
+    ) -> None:
+        super().__init__(chunks, headers=headers, media_type="text/event-stream")
         self._call, self._deadline = call, deadline
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -12,10 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import PromptFacts
+from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras, Prompt
 from securecoderl_edge.runtimes.protocol import (
     Completion,
     DecodingProgress,
@@ -24,6 +27,8 @@ from securecoderl_edge.runtimes.protocol import (
     Runtime,
     Sampling,
 )
+
+T = TypeVar("T")
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
 _CHARACTERS_PER_TOKEN = 32
@@ -44,15 +49,26 @@ class ModelFailed(SceError):
 class EngineJob:
     """Samples of one prompt.
 
+    Args:
+        is_flexible: generate less than ``max_tokens`` where the context ends.
+
     Attributes:
         events: (sample, progress) pairs, and at last an exception if the job does not finish.
         begun: samples that have joined the batch.
     """
 
     def __init__(
-        self, prompt: str, n: int, sampling: Sampling, facts: PromptFacts | None, is_cancelled: Callable[[], bool]
+        self,
+        prompt: Prompt,
+        n: int,
+        sampling: Sampling,
+        facts: PromptFacts | None,
+        is_cancelled: Callable[[], bool],
+        extras: Extras = NO_EXTRAS,
+        is_flexible: bool = False,
     ) -> None:
         self.prompt, self.n, self.sampling, self.facts, self.is_cancelled = prompt, n, sampling, facts, is_cancelled
+        self.extras, self.is_flexible = extras, is_flexible
         self.events: SimpleQueue[tuple[int, DecodingProgress] | Exception] = SimpleQueue()
         self.begun = 0
 
@@ -84,7 +100,7 @@ class Engine:
         self.rows = self._batch.rows
         self.failure: SceError | None = None
         self._changed = threading.Condition()
-        self._questions: deque[tuple[str, Future[int]]] = deque()
+        self._questions: deque[tuple[Callable[[Any], Any], Future[Any]]] = deque()
         self._jobs: deque[EngineJob] = deque()  # with samples that have not begun
         self._running: dict[int, tuple[EngineJob, int]] = {}  # job and sample by the key of the task
         self._keys = itertools.count()
@@ -109,12 +125,21 @@ class Engine:
         Raises:
             SceError: the prompt cannot be encoded, or the model has failed.
         """
-        if self._is_endless(prompt):
+        if self.is_endless(prompt):
             return len(prompt)  # all requests would wait while its tokens are counted
-        answer: Future[int] = Future()
+        tokens: int = self.ask(lambda runtime: runtime.count_tokens(prompt))
+        return tokens
+
+    def ask(self, question: Callable[[Any], T]) -> T:
+        """What the runtime answers to a short question; waits for the current step.
+
+        Raises:
+            SceError: it cannot be answered, or the model has failed.
+        """
+        answer: Future[T] = Future()
         with self._changed:
             self._check_open()
-            self._questions.append((prompt, answer))
+            self._questions.append((question, answer))
             self._changed.notify()
         return answer.result()
 
@@ -125,11 +150,13 @@ class Engine:
             Unfit: it does not fit the context.
             SceError: as for `count_tokens`.
         """
-        if self._is_endless(job.prompt):
+        if self.is_endless(job.prompt):
             raise Unfit(f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens")
-        tokens = self.count_tokens(job.prompt)
+        tokens = self.count_tokens(job.prompt) if isinstance(job.prompt, str) else len(job.prompt)
         if tokens < 1:
             raise Unfit("the prompt has no tokens")
+        if job.is_flexible and tokens < self.length:
+            job.sampling = replace(job.sampling, max_tokens=min(job.sampling.max_tokens, self.length - tokens))
         if tokens + job.sampling.max_tokens > self.length:
             raise Unfit(
                 f"the prompt has {tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the context "
@@ -152,7 +179,8 @@ class Engine:
             self._changed.notify()
         self._thread.join()
 
-    def _is_endless(self, prompt: str) -> bool:
+    def is_endless(self, prompt: Prompt) -> bool:
+        """Whether a prompt cannot fit, however it is tokenized."""
         return len(prompt) > _CHARACTERS_PER_TOKEN * self.length
 
     def _check_open(self) -> None:
@@ -195,9 +223,9 @@ class Engine:
                     del self._running[progress.key]
                 job.events.put((sample, progress))
 
-    def _answer(self, prompt: str, answer: Future[int]) -> None:
+    def _answer(self, question: Callable[[Any], Any], answer: Future[Any]) -> None:
         try:
-            answer.set_result(self._runtime.count_tokens(prompt))
+            answer.set_result(question(self._runtime))
         except Exception as error:
             answer.set_exception(error)
             # The prompt may be at fault, or the model is lost. Without samples nothing else would show that.
@@ -220,7 +248,7 @@ class Engine:
         with self._changed:
             while self._jobs and len(self._running) < self.rows:
                 job, key = self._jobs[0], next(self._keys)
-                tasks.append(DecodingTask(key, job.prompt, job.sampling, job.begun, job.facts))
+                tasks.append(DecodingTask(key, job.prompt, job.sampling, job.begun, job.facts, job.extras))
                 self._running[key] = job, job.begun
                 job.begun += 1
                 if job.begun == job.n:
@@ -261,10 +289,14 @@ class Engine:
 
 
 class Client:
-    """One request's part of the engine: a `protocol.Generator`, so `generation` serves requests unchanged."""
+    """One request's part of the engine: a `protocol.Generator`, so `generation` serves requests unchanged.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    Args:
+        extras, is_flexible: of all its jobs, see `EngineJob`.
+    """
+
+    def __init__(self, engine: Engine, extras: Extras = NO_EXTRAS, is_flexible: bool = False) -> None:
+        self._engine, self._extras, self._is_flexible = engine, extras, is_flexible
         self._left = threading.Event()
 
     @property
@@ -278,7 +310,7 @@ class Client:
 
     def generate(
         self,
-        prompts: Sequence[str],
+        prompts: Sequence[Prompt],
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
@@ -291,7 +323,9 @@ class Client:
             ModelFailed: the model failed.
         """
         jobs = [
-            EngineJob(prompt, n, sampling, facts[index] if facts else None, self.is_cancelled)
+            EngineJob(
+                prompt, n, sampling, facts[index] if facts else None, self.is_cancelled, self._extras, self._is_flexible
+            )
             for index, prompt in enumerate(prompts)
         ]
         for job in jobs:

@@ -23,6 +23,7 @@ _POLICY = (
 )
 # A name or an IPv4 address, or an IPv6 address without a zone; then perhaps a port.
 _HOST = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+)\])(?::[0-9]+)?")
+_SLASHES = re.compile("/+")
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -36,33 +37,50 @@ _HEADERS = (
 class Guard:
     """ASGI middleware.
 
+    Slashes that a path repeats, or ends with, do not count.
+
     Args:
         hostnames: names of the server; IP addresses and ``localhost`` are always right.
         key: if clients need one, for all paths but `_OPEN_PATHS`.
+        origins: of other web pages that may use the server.
     """
 
-    def __init__(self, app: ASGIApp, hostnames: Sequence[str] = (), key: str | None = None) -> None:
-        self._app, self._key = app, key
+    def __init__(
+        self, app: ASGIApp, hostnames: Sequence[str] = (), key: str | None = None, origins: Sequence[str] = ()
+    ) -> None:
+        self._app, self._key, self._origins = app, key, frozenset(origins)
         self._hostnames = frozenset(name.lower().rstrip(".") for name in ("localhost", *hostnames)) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer that it is refused."""
         if scope["type"] != "http":
             return  # there are neither websockets nor a lifespan
+        scope = {**scope, "path": _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"}
+        allowed = self._allowed_origin(scope)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
+                added = _HEADERS if allowed is None else _headers_for(allowed)
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
         try:
-            self._check(scope)
+            self._check(scope, allowed)
         except Fault as fault:
             await _refuse(fault, send_with_headers)
         else:
-            await self._app(scope, receive, send_with_headers)
+            if allowed is not None and scope["method"] == "OPTIONS":
+                await _permit(send_with_headers)
+            else:
+                await self._app(scope, receive, send_with_headers)
 
-    def _check(self, scope: Scope) -> None:
+    def _allowed_origin(self, scope: Scope) -> bytes | None:
+        """The origin of a request, if it is one of another page that may use the server."""
+        found = [value for name, value in scope["headers"] if name.lower() == b"origin"]
+        is_allowed = len(found) == 1 and found[0].decode("latin-1") in self._origins
+        return found[0] if is_allowed else None
+
+    def _check(self, scope: Scope, allowed: bytes | None) -> None:
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -77,11 +95,13 @@ class Guard:
             )
         origin, fetched_by = _only(headers, "origin"), _only(headers, "sec-fetch-site")
         is_link = scope["path"] == "/" and scope["method"] == "GET"
-        if (origin and origin not in (f"http://{host}", f"https://{host}")) or (
+        is_foreign = (origin and origin not in (f"http://{host}", f"https://{host}")) or (
             fetched_by not in ("", "same-origin", "none") and not is_link
-        ):
-            raise Fault(403, "requests of web pages from other origins are refused")
-        if self._key is not None and scope["path"] not in _OPEN_PATHS:
+        )
+        if is_foreign and allowed is None:
+            raise Fault(403, "requests of web pages from other origins are refused; see sce serve --allow-origin")
+        asks_first = allowed is not None and scope["method"] == "OPTIONS"  # browsers send no key with that
+        if self._key is not None and scope["path"] not in _OPEN_PATHS and not asks_first:
             scheme, _, credentials = _only(headers, "authorization").partition(" ")
             # Bytes: texts that are not ASCII would be an error.
             is_right = hmac.compare_digest(credentials.strip().encode(), self._key.encode())
@@ -108,6 +128,30 @@ def _only(headers: dict[str, list[str]], name: str) -> str:
     if len(values) > 1:
         raise Fault(400, f"the header {name} occurs several times")
     return values[0].strip()
+
+
+def _headers_for(origin: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer that the page of another origin may read."""
+    own = [(name, value) for name, value in _HEADERS if name != b"cross-origin-resource-policy"]
+    return [
+        *own,
+        (b"cross-origin-resource-policy", b"cross-origin"),
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", b"*"),
+        (b"vary", b"Origin"),
+    ]
+
+
+async def _permit(send: Send) -> None:
+    """Answer a browser that asks whether a page may send a request."""
+    headers = [
+        (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-allow-headers", b"authorization, *"),
+        (b"access-control-allow-private-network", b"true"),
+        (b"access-control-max-age", b"600"),
+    ]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _refuse(fault: Fault, send: Send) -> None:

@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from securecoderl_edge.config import MAX_SEED
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.examples import Examples, example_sections
 from securecoderl_edge.generation.inputs import GivenTests, parse_assertion, prompt_problem
-from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
+from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import ProblemError, stdin_test
+from securecoderl_edge.runtimes.extras import Extras, Prompt
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.serving.conversation import Message, as_text, read_messages
 from securecoderl_edge.serving.faults import Fault, invalid
-from securecoderl_edge.serving.serve_settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
+from securecoderl_edge.serving.fields import boolean, integer, text, unsupported
+from securecoderl_edge.serving.infill import Hole
+from securecoderl_edge.serving.request_sampling import (
+    TOKENS,
+    Kind,
+    RequestLimits,
+    alternatives_of,
+    extras_of,
+    sampling_of,
+    seed_of,
+)
+from securecoderl_edge.serving.serve_settings import MAX_CHOICES, MAX_FILES, MAX_REPAIRS, MAX_TESTS
+from securecoderl_edge.serving.tools import Tools, read_tools
 
-_LARGEST, _MOST_DIGITS = 1e6, 400
-_ROLES = ("system", "developer", "user", "assistant")
-_OWN = ("tests", "assertions", "hide_tests", "language", "best_of", "repair", "top_k", "min_p")
-_SHARED = ("model", "n", "seed", "stop", "max_tokens", "temperature", "top_p", "stream", "stream_options", *_OWN)
-_FIELDS = {"chat": ("messages", "max_completion_tokens", *_SHARED), "text": ("prompt", *_SHARED)}
-# Fields of OpenAI's and of local servers that change no answer, and values of others that ask for nothing.
-_IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "cache_prompt")
+_OWN = ("tests", "assertions", "hide_tests", "language", "best_of", "repair", "top_k", "min_p", "task", "cache_prompt")
+_SHARED = ("model", "n", "seed", "stop", "temperature", "top_p", "stream", "stream_options", "presence_penalty",
+           "frequency_penalty", "logprobs", *TOKENS, *_OWN)  # fmt: skip
+_TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
+_FIELDS: dict[Kind, tuple[str, ...]] = {
+    "chat": ("messages", "top_logprobs", "response_format", *_TOOLS, *_SHARED),
+    "text": ("prompt", "suffix", "echo", *_SHARED),
+    "infill": ("input_prefix", "input_suffix", "input_extra", "prompt", *_SHARED),
+}
+# Fields of OpenAI's and of local servers that change no answer, alone or without another one that is refused; and
+# llama.cpp's order of sampling steps and its times, in whose place ours hold.
+_IGNORED = (
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "keep_alive", "id", "chat_id", "session_id", "message_id", "request_id", "id_slot", "background_tasks", "samplers",
+    "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_tokens", "dynatemp_exponent",
+    "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "repeat_last_n", "mirostat_tau",
+    "mirostat_eta",
+)  # fmt: skip
+_ZERO = ("top_logprobs", "min_tokens", "mirostat", "n_keep", "n_probs", "dry_multiplier", "xtc_probability",
+         "dynatemp_range")  # fmt: skip
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs", "min_tokens", "mirostat"), (0,)),
+    **dict.fromkeys(_ZERO, (0,)),
     **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
     **dict.fromkeys(("logprobs", "echo", "ignore_eos", "use_beam_search"), (False,)),
-    **dict.fromkeys(("tools", "functions"), ([],)),
+    **dict.fromkeys(("tools", "functions", "tool_ids", "files", "filter_ids", "tool_servers"), ([],)),
     **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
-    "logit_bias": ({},),
+    **dict.fromkeys(("logit_bias", "options", "features", "variables"), ({},)),
+    "chat_template_kwargs": ({}, {"enable_thinking": False}),
+    "reasoning_effort": ("none", "minimal", "medium"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "suffix": ("",),
 }
-_MINUS_ONE = ("seed", "top_k", "max_tokens", "max_completion_tokens")  # with this value as if left out, as in vLLM
-
-
-@dataclass(frozen=True)
-class RequestLimits:
-    """Limits and defaults of requests.
-
-    Attributes:
-        model: the name of the served model.
-        max_tokens, max_samples: see `ServeSettings`.
-        default_tokens: of a request without ``max_tokens``.
-        is_chat_model: whether the model is asked through a chat template.
-        language: of a request that names none.
-    """
-
-    model: str
-    max_tokens: int
-    max_samples: int
-    default_tokens: int
-    is_chat_model: bool = False
-    language: str = PYTHON.name
+_MINUS_ONE = ("seed", "top_k")  # with this value as if left out, as in vLLM
 
 
 @dataclass(frozen=True)
@@ -66,117 +72,232 @@ class Wanted:
     """A request that passed all checks.
 
     Attributes:
-        is_chat: the statement is put to the model as in ``sce generate``; else the model continues it as it is.
-        is_question: no tests and no language are given, so a chat model gets the messages as they are.
-        earlier: the messages before the statement, of a chat model.
-        n: choices in the answer. samples: sampled first; the best ones become choices.
+        kind: of its path: chat, text to be continued, or a hole to be filled.
+        is_task: the last message is put to the model as a programming problem, as in ``sce generate``.
+        problems: one for each prompt, with the tests; the statement of one in tokens is empty.
+        prompts: of text completions. messages: of a chat, without ``prefill``, the beginning of its answer.
+        hole: to be filled.
+        n: choices per prompt. samples: sampled first; the best ones become choices.
         repairs: rounds of self-repair.
         hides_tests: from the model.
+        tools: that the model may call.
+        extras: for its batch. reports: whether the answer has them.
+        is_flexible: ``max_tokens`` may be less where the context ends. cut_to: the limit, if more was asked for.
+        is_skipped: nothing is generated, the prompt is only computed. echoes: the text begins with the prompt.
+        seed: as it was asked for.
         includes_usage: whether a stream ends with the number of tokens.
     """
 
-    is_chat: bool
-    is_question: bool
-    problem: Problem
-    earlier: tuple[Mapping[str, str], ...]
+    kind: Kind
+    is_task: bool
+    problems: tuple[Problem, ...]
     n: int
     samples: int
     repairs: int
     hides_tests: bool
     sampling: Sampling
+    extras: Extras
     is_stream: bool
     includes_usage: bool
+    seed: int
+    prompts: tuple[Prompt, ...] = ()
+    messages: tuple[Message, ...] = ()
+    prefill: str = ""
+    hole: Hole | None = None
+    tools: Tools | None = None
+    reports: bool = False
+    is_flexible: bool = False
+    cut_to: int | None = None
+    is_skipped: bool = False
+    echoes: bool = False
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the answer is a message."""
+        return self.kind == "chat"
+
+    @property
+    def problem(self) -> Problem:
+        """The only problem, or the first one."""
+        return self.problems[0]
 
     @property
     def is_ranked(self) -> bool:
         """Whether choices are the best of several samples, best first; else they are in the order of sampling."""
-        return self.samples > self.n or self.repairs > 0
+        is_choice = self.hole is not None and self.samples > 1 and not self.is_stream
+        return self.samples > self.n or self.repairs > 0 or is_choice
 
 
-def read_body(content: bytes) -> dict[str, Any]:
-    """The JSON object in a body.
-
-    Raises:
-        Fault: it is not one, names a key twice, or holds text that is not Unicode.
-    """
-    try:
-        body = json.loads(
-            content.decode("utf-8"),
-            parse_int=_integer_of,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_without_repetition,
-        )
-        json.dumps(body, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError) as error:
-        raise invalid(None, f"the body is not valid JSON ({str(error)[:120]})", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise invalid(None, "the body must be a JSON object", code="invalid_json")
-    return body
-
-
-def parse(body: Mapping[str, Any], bounds: RequestLimits, *, is_chat: bool) -> Wanted:
-    """What a body of ``/v1/chat/completions``, or else of ``/v1/completions``, asks for.
+def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
+    """What a body asks for.
 
     Raises:
         Fault: a field is unknown, missing, of the wrong type or out of bounds; or the model is another one.
     """
-    body = {each: value for each, value in body.items() if value not in ((None, -1) if each in _MINUS_ONE else (None,))}
-    _check_names(body, _FIELDS["chat" if is_chat else "text"])
+    asks_for_all = any(name in body and body[name] in (None, -1) for name in TOKENS)
+    body = {
+        name: value
+        for name, value in body.items()
+        if value is not None and not (value == -1 and name in (*_MINUS_ONE, *TOKENS))
+    }
+    _check_names(body, kind)
     if body.get("model", bounds.model) != bounds.model:
         message = f"unknown model {str(body['model'])[:100]!r}; this server has {bounds.model!r}"
         raise Fault(404, message, param="model", code="model_not_found")
-    earlier, statement = _messages(body, bounds.is_chat_model) if is_chat else ((), _text(body, "prompt"))
-    n = _integer(body, "n", 1, 1, bounds.max_samples)
-    samples = _integer(body, "best_of", n, n, bounds.max_samples)
-    repairs = _integer(body, "repair", 0, 0, MAX_REPAIRS)
-    is_stream = _boolean(body, "stream")
-    if repairs and not is_chat:
-        raise invalid("repair", "needs /v1/chat/completions: it changes the prompt")
-    problem = _problem(body, statement, bounds.language)
+    n = integer(body, "n", 1, 1, bounds.max_samples)
+    seed = seed_of(body)
+    own = {"chat": _chat, "text": _text, "infill": _infill}[kind](body, bounds)
+    has_limit = asks_for_all or (own.is_talk and not any(name in body for name in TOKENS))
+    sampling, cut_to, is_skipped = sampling_of(body, bounds, seed, has_limit, own.stops)
     wanted = Wanted(
-        is_chat=is_chat,
-        is_question=not problem.test_count and "language" not in body,
-        problem=problem,
-        earlier=earlier,
+        kind=kind,
         n=n,
-        samples=samples,
-        repairs=repairs,
-        hides_tests=_boolean(body, "hide_tests"),
-        sampling=_sampling(body, bounds),
-        is_stream=is_stream,
-        includes_usage=_includes_usage(body, is_stream),
+        samples=integer(body, "best_of", n, n, bounds.max_samples),
+        repairs=integer(body, "repair", 0, 0, MAX_REPAIRS),
+        hides_tests=boolean(body, "hide_tests"),
+        sampling=sampling,
+        extras=extras_of(body, bounds, kind, own.fields),
+        is_stream=boolean(body, "stream"),
+        includes_usage=_includes_usage(body),
+        seed=seed,
+        reports=alternatives_of(body, kind) is not None,
+        is_flexible=has_limit or cut_to is not None or kind == "infill",
+        cut_to=cut_to,
+        is_skipped=is_skipped,
+        **own.fields,
     )
-    if is_stream and wanted.is_ranked:
-        raise invalid(
-            "stream", "cannot be combined with repair, or with best_of above n: their choice comes at the end"
-        )
+    _check_together(wanted)
     return wanted
 
 
-def _check_names(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
+@dataclass(frozen=True)
+class _Own:
+    """What a kind of request has of its own: fields of `Wanted`, stop strings, whether it is a talk."""
+
+    fields: dict[str, Any]
+    stops: tuple[str, ...] = ()
+    is_talk: bool = False
+
+
+def _check_names(body: Mapping[str, Any], kind: Kind) -> None:
     for name, value in body.items():
-        if name in known or name in _IGNORED or value in _NEUTRAL.get(name, ()):
+        if name in _FIELDS[kind] or name in _IGNORED or value in _NEUTRAL.get(name, ()):
             continue
         if name in _NEUTRAL:
-            raise invalid(name, "is not supported with this value; leave it out", code="unsupported_parameter")
+            raise unsupported(name, "is not supported with this value; leave it out")
         raise Fault(400, f"unknown field {name[:100]!r}; leave it out", param=name[:100], code="unknown_parameter")
 
 
-def _sampling(body: Mapping[str, Any], bounds: RequestLimits) -> Sampling:
-    name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-    usual = Sampling()
-    try:
-        return Sampling(
-            temperature=_number(body, "temperature", usual.temperature),
-            max_tokens=_integer(body, name, min(bounds.default_tokens, bounds.max_tokens), 1, bounds.max_tokens),
-            seed=_integer(body, "seed", secrets.randbelow(MAX_SEED), 0, MAX_SEED),
-            top_k=_integer(body, "top_k", usual.top_k, 0, 1 << 31),
-            top_p=_number(body, "top_p", usual.top_p),
-            min_p=_number(body, "min_p", usual.min_p),
-            stop=_stops(body),
+def _check_together(wanted: Wanted) -> None:
+    if wanted.repairs and not (wanted.is_chat and wanted.is_task):
+        raise invalid("repair", 'needs a chat with "task": "program": it changes the prompt')
+    if wanted.hides_tests and not wanted.is_task:
+        raise invalid("hide_tests", 'needs "task": "program": other prompts show no tests')
+    if wanted.is_stream and (wanted.samples > wanted.n or wanted.repairs):
+        raise invalid(
+            "stream", "cannot be combined with repair, or with best_of above n: their choice comes at the end"
         )
-    except UsageError as error:
-        raise invalid(None, str(error)) from None
+    if len(wanted.problems) * wanted.samples > MAX_CHOICES:
+        raise invalid("prompt", f"asks for more than {MAX_CHOICES} samples")
+    if wanted.is_skipped and wanted.is_chat:
+        raise invalid("max_tokens", "must be at least 1")
+
+
+def _chat(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
+    messages = read_messages(body)
+    if (task := body.get("task", "")) not in ("", "program"):
+        raise invalid("task", 'must be "program"')
+    is_task = task == "program" or not bounds.is_chat_model
+    tools = read_tools(body, bounds.notation if bounds.abilities.vocabulary else None)
+    if is_task:
+        if tools or body.get("response_format", {"type": "text"}) != {"type": "text"}:
+            raise unsupported("tools" if tools else "response_format", "cannot be combined with a task")
+        earlier, statement = _task_in(messages, bounds.is_chat_model)
+        fields = {"is_task": True, "problems": (_problem(body, statement, bounds.language),), "messages": earlier}
+        return _Own(fields)
+    prefill = ""
+    if messages[-1]["role"] == "assistant" and len(messages) > 1 and "tool_calls" not in messages[-1]:
+        messages, prefill = messages[:-1], messages[-1]["content"]
+    if bounds.notation is None:
+        messages = tuple(map(as_text, messages))
+    asked = [message["content"] for message in messages if message["role"] in ("user", "system")]
+    problem = _problem(body, asked[-1] if asked else "", bounds.language)
+    fields = {"is_task": False, "problems": (problem,), "messages": messages, "prefill": prefill, "tools": tools}
+    return _Own(fields, is_talk=True)
+
+
+def _task_in(messages: Sequence[Message], is_chat_model: bool) -> tuple[tuple[Message, ...], str]:
+    """The messages before the last one, and the statement; a model without a template gets all as one statement."""
+    plain = list(map(as_text, messages))
+    # Many templates take system messages at the beginning only.
+    end = max((index for index, each in enumerate(plain, 1) if each["role"] != "system"), default=len(plain))
+    plain = [*plain[end:], *plain[:end]]
+    if plain[-1]["role"] == "assistant" or not plain[-1]["content"].strip():
+        raise invalid("messages", 'must end with a message of the role "user" or "system" that is not empty')
+    if is_chat_model:
+        return tuple(plain[:-1]), plain[-1]["content"]
+    return (), "\n\n".join(message["content"] for message in plain if message["content"].strip())
+
+
+def _text(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
+    prompts = _prompts(body.get("prompt"), bounds)
+    problems = tuple(_problem(body, each if isinstance(each, str) else "", bounds.language) for each in prompts)
+    suffix = text(body, "suffix")
+    fields: dict[str, Any] = {"is_task": False, "problems": problems, "prompts": prompts}
+    if not suffix:
+        return _Own({**fields, "echoes": boolean(body, "echo")})
+    if len(prompts) > 1 or not isinstance(prompts[0], str) or boolean(body, "echo"):
+        raise invalid("suffix", "needs one prompt of text, without echo")
+    return _with_hole(Hole(prompts[0], suffix), fields, bounds, "suffix")
+
+
+def _infill(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
+    extra = body.get("input_extra", [])
+    if not isinstance(extra, list) or len(extra) > MAX_FILES:
+        raise invalid("input_extra", f"must be a list of at most {MAX_FILES} objects")
+    files = tuple(_file(each, f"input_extra[{index}]") for index, each in enumerate(extra))
+    prefix = text(body, "input_prefix") + text(body, "prompt")
+    hole = Hole(prefix, text(body, "input_suffix"), files, may_cut=True)
+    return _with_hole(hole, {"is_task": False, "problems": (_problem(body, prefix, bounds.language),)}, bounds, None)
+
+
+def _with_hole(hole: Hole, fields: dict[str, Any], bounds: RequestLimits, name: str | None) -> _Own:
+    if bounds.abilities.infill is None:
+        raise unsupported(name or "", "this model cannot fill in the middle: it has no tokens for that")
+    return _Own({**fields, "hole": hole}, (hole.stop,) if hole.stop else ())
+
+
+def _file(entry: Any, where: str) -> tuple[str, str]:
+    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+        raise invalid(where, 'needs a "text"')
+    name = entry.get("filename", "file")
+    if not isinstance(name, str):
+        raise invalid(where, 'may have a "filename" of text')
+    return name, entry["text"]
+
+
+def _prompts(found: Any, bounds: RequestLimits) -> tuple[Prompt, ...]:
+    """Texts, or tokens, one or a list of them."""
+    is_one = isinstance(found, str) or (isinstance(found, list) and found and not isinstance(found[0], str | list))
+    several = [found] if is_one else found
+    if not isinstance(several, list) or not several:
+        raise invalid("prompt", "must be a text that is not empty, token ids, or a list of these")
+    if len(several) > MAX_CHOICES:
+        raise invalid("prompt", f"must be at most {MAX_CHOICES} prompts")
+    return tuple(_prompt(each, bounds) for each in several)
+
+
+def _prompt(prompt: Any, bounds: RequestLimits) -> Prompt:
+    if isinstance(prompt, str) and prompt:
+        return prompt
+    if not isinstance(prompt, list) or not prompt:
+        raise invalid("prompt", "must be a text that is not empty, token ids, or a list of these")
+    vocabulary = bounds.abilities.vocabulary
+    if not vocabulary:
+        raise unsupported("prompt", "must be text: token ids need a model in GGUF")
+    if not all(type(token) is int and 0 <= token < vocabulary for token in prompt):
+        raise invalid("prompt", f"must have token ids from 0 to {vocabulary - 1}")
+    return tuple(prompt)
 
 
 def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:
@@ -206,101 +327,10 @@ def _list(body: Mapping[str, Any], name: str) -> list[Any]:
     return entries
 
 
-def _messages(body: Mapping[str, Any], is_chat_model: bool) -> tuple[tuple[Mapping[str, str], ...], str]:
-    """The messages before the last one, and the statement; a model without a template gets all as one statement."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise invalid("messages", 'must be a list of objects with "role" and "content"')
-    checked = [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-    # Many templates take system messages at the beginning only.
-    end = max((index for index, each in enumerate(checked, 1) if each["role"] != "system"), default=len(checked))
-    checked = [*checked[end:], *checked[:end]]
-    if checked[-1]["role"] == "assistant" or not checked[-1]["content"].strip():
-        raise invalid("messages", 'must end with a message of the role "user" or "system" that is not empty')
-    if is_chat_model:
-        return tuple(checked[:-1]), checked[-1]["content"]
-    return (), "\n\n".join(message["content"] for message in checked if message["content"].strip())
-
-
-def _message(message: Any, where: str) -> dict[str, str]:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        raise invalid(where, f'needs a "role": {", ".join(_ROLES)}')
-    content = message.get("content")
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
-        content = "".join(texts) if len(texts) == len(content) else None
-    if not isinstance(content, str):
-        raise invalid(where, 'needs a "content" of text')
-    role = message["role"]
-    return {"role": "system" if role == "developer" else role, "content": content}
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    text = body.get(name)
-    if isinstance(text, list) and len(text) == 1:
-        (text,) = text
-    if not isinstance(text, str) or not text.strip():
-        raise invalid(name, "must be one text that is not empty")
-    return text
-
-
-def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
-    stops = body.get("stop", [])
-    stops = [stops] if isinstance(stops, str) else stops
-    if not isinstance(stops, list) or not all(
-        isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops
-    ):
-        raise invalid("stop", f"must be a text of 1 to {LONGEST_STOP} characters, or a list of them")
-    if len(stops) > MAX_STOPS:
-        raise invalid("stop", f"must be at most {MAX_STOPS} texts")
-    return tuple(stops)
-
-
-def _includes_usage(body: Mapping[str, Any], is_stream: bool) -> bool:
+def _includes_usage(body: Mapping[str, Any]) -> bool:
     options = body.get("stream_options", {})
     if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
         raise invalid("stream_options", 'may only have "include_usage"')
-    if options and not is_stream:
+    if options and not boolean(body, "stream"):
         raise invalid("stream_options", 'needs "stream": true')
-    return _boolean(options, "include_usage")
-
-
-def _boolean(body: Mapping[str, Any], name: str) -> bool:
-    value = body.get(name, False)
-    if not isinstance(value, bool):
-        raise invalid(name, "must be true or false")
-    return value
-
-
-def _integer(body: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
-    value = body.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise invalid(name, f"must be a whole number from {low} to {high}")
-    return value
-
-
-def _number(body: Mapping[str, Any], name: str, default: float) -> float:
-    value = body.get(name, default)
-    # The bounds keep out NaN, and whole numbers that no float holds.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
-        raise invalid(name, "must be a number")
-    return float(value)
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. A proxy that checks requests may read the other one of two values with one key."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return record
-
-
-def _integer_of(digits: str) -> int:
-    """A number of a request; reading long ones would keep the others waiting."""
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError("a number has too many digits")
-    return int(digits)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    return boolean(options, "include_usage")

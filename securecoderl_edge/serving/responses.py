@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from securecoderl_edge.generation.answers import Candidate
+from securecoderl_edge.generation.code_blocks import CodeBlock
+from securecoderl_edge.serving.logprobs import of_message, of_text
 from securecoderl_edge.serving.requests import Wanted
-from securecoderl_edge.serving.service import Result
+from securecoderl_edge.serving.results import Choice, Result
 
 DONE = b"data: [DONE]\n\n"
 
@@ -27,15 +29,18 @@ class Responder:
         self._wanted = wanted
         prefix, self._kind = ("chatcmpl", "chat.completion") if wanted.is_chat else ("cmpl", "text_completion")
         self._head = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self._sent: dict[int, int] = {}
 
     def whole(self, result: Result) -> dict[str, Any]:
         """The response without streaming."""
+        if self._wanted.kind == "infill":
+            return self._filled(result)
         choices = []
-        for index, candidate in enumerate(result.choices):
-            text = candidate.completion.text
-            message = {"role": "assistant", "content": text, "refusal": None}
-            content = {"message": message} if self._wanted.is_chat else {"text": text}
-            choices.append({"index": index, **content, "logprobs": None, **self._end(candidate)})
+        for index, choice in enumerate(result.choices):
+            content = (
+                {"message": self._message(choice)} if self._wanted.is_chat else {"text": choice.echo + choice.text}
+            )
+            choices.append({"index": index, **content, "logprobs": self._logprobs(choice), **self._end(choice)})
         return {**self._head, "object": self._kind, "choices": choices, "usage": _usage(result)}
 
     def first(self) -> Iterator[bytes]:
@@ -46,17 +51,36 @@ class Responder:
 
     def piece(self, index: int, text: str) -> bytes:
         """The chunk of a piece of text."""
+        self._sent[index] = self._sent.get(index, 0) + len(text)
+        if self._wanted.kind == "infill":
+            return event({"index": index, "content": text, "stop": False})
         return self._chunk([self._choice(index, {"content": text} if self._wanted.is_chat else text)])
 
     def last(self, result: Result) -> Iterator[bytes]:
-        """The chunks after the text: the end of each choice, then the tokens if they were asked for."""
-        for index, candidate in enumerate(result.choices):
-            yield self._chunk([{**self._choice(index, {} if self._wanted.is_chat else ""), **self._end(candidate)}])
+        """The chunks after the text: what was held back, the end of each choice, then the tokens if asked for."""
+        for index, choice in enumerate(result.choices):
+            text = choice.echo + choice.text
+            if rest := text[self._sent.get(index, 0) :]:
+                yield self.piece(index, rest)
+            if self._wanted.kind == "infill":
+                yield event({**self._filled(result), "content": ""})
+                return
+            delta: dict[str, Any] | str = {} if self._wanted.is_chat else ""
+            if choice.calls:
+                calls = [{"index": number, **call} for number, call in enumerate(_calls(choice))]
+                yield self._chunk([self._choice(index, {"tool_calls": calls})])
+            ended = {**self._choice(index, delta), "logprobs": self._logprobs(choice), **self._end(choice)}
+            yield self._chunk([ended])
         if self._wanted.includes_usage:
             yield self._chunk([], usage=_usage(result))
         yield DONE
 
-    def _choice(self, index: int, delta: dict[str, str] | str) -> dict[str, Any]:
+    def _message(self, choice: Choice) -> dict[str, Any]:
+        calls = {"tool_calls": _calls(choice)} if choice.calls else {}
+        content = None if choice.calls and not choice.text else choice.text
+        return {"role": "assistant", "content": content, "refusal": None, **calls}
+
+    def _choice(self, index: int, delta: dict[str, Any] | str) -> dict[str, Any]:
         content = {"text": delta} if isinstance(delta, str) else {"delta": delta}
         return {"index": index, **content, "logprobs": None, "finish_reason": None}
 
@@ -66,18 +90,45 @@ class Responder:
         kind = "chat.completion.chunk" if self._wanted.is_chat else self._kind
         return event({**self._head, "object": kind, "choices": choices, **more})
 
-    def _end(self, candidate: Candidate) -> dict[str, Any]:
-        score = candidate.score
+    def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
+        if not self._wanted.reports:
+            return None
+        reports = [] if self._wanted.is_skipped else choice.completion.reports
+        if self._wanted.is_chat:
+            return of_message(reports, choice.completion.text)
+        prompt = choice.completion.prompt_reports
+        return of_text(prompt, reports, choice.completion.text)
+
+    def _end(self, choice: Choice) -> dict[str, Any]:
+        finish = "tool_calls" if choice.calls else choice.completion.finish
+        return {"finish_reason": finish, "sce": self._checked(choice)}
+
+    def _checked(self, choice: Choice) -> dict[str, Any]:
         checked: dict[str, Any] = {
-            "accepted": candidate.is_accepted,
-            "verdict": candidate.verdict(),
-            "tests": list(score.verdicts) or ["not run"] * score.total,
-            "findings": [dataclasses.asdict(finding) for finding in score.findings],
-            "denied": None if score.denied is None else list(map(dataclasses.asdict, score.denied)),
-            "program": score.program,
-            "seed": self._wanted.sampling.seed,
+            **(_nothing(choice) if choice.candidate is None else _check(choice.candidate)),
+            "seed": self._wanted.seed,
         }
-        return {"finish_reason": candidate.completion.finish, "sce": checked}
+        if choice.blocks is not None:
+            checked["blocks"] = list(map(_block, choice.blocks))
+        return checked
+
+    def _filled(self, result: Result) -> dict[str, Any]:
+        """The response of llama.cpp's ``/infill``; a request for several fillings has the others in ``choices``."""
+        best, *others = result.choices
+        filled: dict[str, Any] = {
+            "index": 0,
+            "content": best.text,
+            "stop": True,
+            "stop_type": {"stop": "eos", "length": "limit"}[best.completion.finish],
+            "model": self._head["model"],
+            "tokens_predicted": result.completion_tokens,
+            "tokens_evaluated": result.prompt_tokens,
+            "truncated": result.is_cut,
+            "sce": self._checked(best),
+        }
+        if others:
+            filled["choices"] = [{"content": each.text, "sce": self._checked(each)} for each in result.choices]
+        return filled
 
 
 def event(record: dict[str, Any]) -> bytes:
@@ -93,6 +144,36 @@ def models(name: str, created: int) -> dict[str, Any]:
 def model(name: str, created: int) -> dict[str, Any]:
     """The served model."""
     return {"id": name, "object": "model", "created": created, "owned_by": "securecoderl-edge"}
+
+
+def _calls(choice: Choice) -> list[dict[str, Any]]:
+    return [{"id": call["id"], "type": "function", "function": {key: call[key] for key in ("name", "arguments")}}
+            for call in choice.calls]  # fmt: skip
+
+
+def _check(candidate: Candidate) -> dict[str, Any]:
+    score = candidate.score
+    return {
+        "accepted": candidate.is_accepted,
+        "verdict": candidate.verdict(),
+        "tests": list(score.verdicts) or ["not run"] * score.total,
+        "findings": [dataclasses.asdict(finding) for finding in score.findings],
+        "denied": None if score.denied is None else list(map(dataclasses.asdict, score.denied)),
+        "program": score.program,
+    }
+
+
+def _nothing(choice: Choice) -> dict[str, Any]:
+    """The check of an answer in which nothing could be checked."""
+    verdict = "not checked" if choice.blocks else "no program"
+    return {"accepted": None, "verdict": verdict, "tests": [], "findings": [], "denied": None, "program": ""}
+
+
+def _block(block: CodeBlock) -> dict[str, Any]:
+    check: dict[str, Any] = {"accepted": None, "verdict": "not checked", "findings": []}
+    if block.candidate is not None:
+        check = {key: value for key, value in _check(block.candidate).items() if key in check}
+    return {"language": block.language, "program": block.program, **check}
 
 
 def _usage(result: Result) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +26,14 @@ MAX_SECONDS = 10.0
 LONGEST_ASSERTION = 1 << 14
 # Of the clients that get status 429.
 RETRY_SECONDS = 1
-# Of stop strings, as OpenAI allows, and the characters of each.
-MAX_STOPS, LONGEST_STOP = 4, 200
+# Of stop strings, and the characters of each: editors send more than the four of OpenAI.
+MAX_STOPS, LONGEST_STOP = 32, 200
+# Of one request: alternatives at each token, samples of all prompts, other files next to a hole.
+MAX_ALTERNATIVES, MAX_CHOICES, MAX_FILES = 20, 128, 64
+
+
+# As browsers send it: no path, no wildcard. Editors have schemes of their own.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._\[\]:-]+")
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,9 @@ class ServeSettings(RuntimeSettings):
     port: int = setting(8080, "Port to listen on; 0: a free one.", minimum=0, maximum=65535, metavar="N")
     hostnames: tuple[str, ...] = setting(
         (), "Names under which clients may reach the server, in addition to IP addresses and localhost.", metavar="LIST"
+    )
+    allow_origin: tuple[str, ...] = setting(
+        (), "Origins of other web pages that may use the server, such as http://localhost:3000.", metavar="LIST"
     )
     api_key_file: str | None = setting(
         None, f"File with the key that clients must send.  [default: the variable {KEY_VARIABLE}]", metavar="FILE"
@@ -79,6 +89,11 @@ class ServeSettings(RuntimeSettings):
     def __post_init__(self) -> None:
         if self.problems is not None and not self.reward:
             raise UsageError("--problems needs --reward")
+        for origin in self.allow_origin:
+            if not _ORIGIN.fullmatch(origin):
+                raise UsageError(
+                    f"--allow-origin {origin}: expected a scheme, a name and perhaps a port, such as http://localhost:3000"
+                )
         try:
             ipaddress.ip_address(self.host)
         except ValueError:

@@ -22,10 +22,11 @@ from securecoderl_edge.serving.app import App
 from securecoderl_edge.serving.connections import MOST_FILES, Connection
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Engine
-from securecoderl_edge.serving.requests import RequestLimits
+from securecoderl_edge.serving.request_sampling import RequestLimits
 from securecoderl_edge.serving.score_service import ScoreService
 from securecoderl_edge.serving.serve_settings import ServeSettings
 from securecoderl_edge.serving.service import Service
+from securecoderl_edge.serving.tools import find_notation
 from securecoderl_edge.system.processes import allow_files
 
 # Accepted at once, before they are counted.
@@ -150,6 +151,8 @@ class Server:
             model.default_tokens,
             model.format.chat is not None,
             model.language,
+            model.runtime.abilities,
+            find_notation(model.format.chat),
         )
         engine = Engine(model.runtime, model.rows, length, report, self.stop)
         return Service(engine, model.scorer, model.format, bounds, settings.max_requests, metrics)

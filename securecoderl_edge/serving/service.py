@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.generation.answering import SILENT, Answerer, Watcher
-from securecoderl_edge.generation.answers import Answer, Candidate, check
+from securecoderl_edge.generation.answers import Answer, check
+from securecoderl_edge.generation.code_blocks import best_first, check_answers
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runtimes.text_writer import TextWriter
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.conversation import prompt_of
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, Client, Engine, Unfit
 from securecoderl_edge.serving.faults import Fault, too_many
-from securecoderl_edge.serving.requests import RequestLimits, Wanted
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished request.
-
-    Attributes:
-        choices: candidates in the order of the answer.
-        prompt_tokens: of the request's own prompt, without those of repairs.
-        completion_tokens: of all samples.
-    """
-
-    choices: tuple[Candidate, ...]
-    prompt_tokens: int
-    completion_tokens: int
+from securecoderl_edge.serving.infill import Hole, infill_prompt
+from securecoderl_edge.serving.request_sampling import RequestLimits
+from securecoderl_edge.serving.requests import Wanted
+from securecoderl_edge.serving.results import Choice, Result
 
 
 class RunningRequest(Watcher):
@@ -44,16 +37,33 @@ class RunningRequest(Watcher):
         result: what the thread returns or raises, or `Cancelled` after `stop`.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client, self._loop = client, asyncio.get_running_loop()
+    def __init__(self, client: Client, wanted: Wanted) -> None:
+        self._client, self._loop, self._samples = client, asyncio.get_running_loop(), wanted.samples
+        self._tools, self._writers = wanted.tools, dict[int, TextWriter]()
+        # By choice: text that may yet be a call, and those whose text is none.
+        self._held, self._told = dict[int, str](), set[int]()
         self._pieces: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
         self.result: asyncio.Future[Result] = self._loop.create_future()
         # Nobody asks for the result of a client that has left.
         self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def token(self, prompt: int, sample: int, text: str) -> None:
-        """Pass on a piece of text, from the thread."""
-        self._soon(self._pieces.put_nowait, (sample, text))
+        """Pass on a piece of text, from the thread; what may be the call of a tool is held back."""
+        choice = prompt * self._samples + sample
+        if self._tools is None:
+            self._piece(choice, text)
+        elif self._tools.begin:
+            if choice not in self._writers:
+                self._writers[choice] = TextWriter((self._tools.begin.strip(),), partial(self._piece, choice))
+            held = self._held.pop(choice, "") + text
+            if choice in self._told or not self._tools.may_be_call(held):
+                self._told.add(choice)
+                self._writers[choice].add(held)
+            else:
+                self._held[choice] = held
+
+    def _piece(self, choice: int, text: str) -> None:
+        self._soon(self._pieces.put_nowait, (choice, text))
 
     def end(self, future: Future[Result]) -> None:
         """Take the result of the thread, from the thread."""
@@ -127,8 +137,8 @@ class Service:
             if self.running >= self._max_requests:
                 raise too_many(self.running)
             self.running += 1
-        client = Client(self.engine)
-        call = RunningRequest(client)
+        client = Client(self.engine, wanted.extras, wanted.is_flexible)
+        call = RunningRequest(client, wanted)
         future = self._threads.submit(self._answer, wanted, client, call if wanted.is_stream else SILENT)
         self._calls.add(call)
         call.result.add_done_callback(lambda _: self._calls.discard(call))
@@ -159,22 +169,36 @@ class Service:
             SceError: the model or the sandbox failed.
         """
         self._demand(wanted.problem.language)
+        self._demand_grammar(wanted.extras.grammar)
+        answered = self._continued if wanted.kind != "chat" else self._asked if wanted.is_task else self._talked
         try:
-            answer = (
-                self._asked(wanted, client, watcher) if wanted.is_chat else self._continued(wanted, client, watcher)
-            )
+            result = answered(wanted, client, watcher)
         except Unfit as error:
             raise Fault(400, str(error), code="context_length_exceeded") from None
-        candidates = answer.candidates
-        if not wanted.is_ranked:
-            candidates = tuple(sorted(candidates, key=lambda candidate: candidate.score.sample))
-        choices = candidates[: wanted.n]
-        for candidate in choices:
-            self._metrics.count("programs_total", accepted=str(candidate.is_accepted).lower())
-        prompt_tokens = min(candidate.completion.prompt_tokens for candidate in candidates)
-        self._metrics.count("prompt_tokens_total", prompt_tokens)
-        self._metrics.count("completion_tokens_total", answer.tokens)
-        return Result(choices, prompt_tokens, answer.tokens)
+        for choice in result.choices:
+            if choice.candidate is not None:
+                self._metrics.count("programs_total", accepted=str(choice.candidate.is_accepted).lower())
+        self._metrics.count("prompt_tokens_total", result.prompt_tokens)
+        self._metrics.count("completion_tokens_total", result.completion_tokens)
+        return result
+
+    def _can_run(self, language: str) -> bool:
+        """Whether programs in a language can be run here."""
+        try:
+            self._demand(language)
+        except Fault:
+            return False
+        return True
+
+    def _demand_grammar(self, grammar: str) -> None:
+        """Find out whether the model can follow a grammar, before it is part of a batch."""
+        if grammar and not self.engine.ask(lambda runtime: runtime.knows_grammar(grammar)):
+            raise Fault(
+                400,
+                "the schema cannot be followed: it contains itself without anything before",
+                param="response_format",
+                code="unsupported_parameter",
+            )
 
     def _demand(self, language: str) -> None:
         """Find out whether programs in a language can be run, before the model writes one."""
@@ -191,23 +215,95 @@ class Service:
             ) from None
         self._languages.add(language)
 
-    def _asked(self, wanted: Wanted, client: Client, watcher: Watcher) -> Answer:
+    def _asked(self, wanted: Wanted, client: Client, watcher: Watcher) -> Result:
+        """The last message is a programming problem."""
         format = replace(self._format, shows_tests=not wanted.hides_tests)
         if format.chat is not None:
             # Errors go to the client, without the path of the file.
-            chat = replace(format.chat, earlier=wanted.earlier, where="")
-            format = replace(format, chat=chat, is_as_typed=wanted.is_question)
+            format = replace(format, chat=replace(format.chat, earlier=wanted.messages, where=""))
             try:
                 format.prompt(wanted.problem)
             except SceError as error:  # templates reject some orders of roles
                 raise Fault(400, str(error), param="messages") from None
         scorer = self._scorer.until(client.is_cancelled)
         answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, watcher)
-        return answerer.answer([wanted.problem], wanted.repairs)[0]
+        answer = answerer.answer([wanted.problem], wanted.repairs)[0]
+        prompt_tokens = min(candidate.completion.prompt_tokens for candidate in answer.candidates)
+        return Result(_chosen(answer, wanted), prompt_tokens, answer.tokens)
 
-    def _continued(self, wanted: Wanted, client: Client, watcher: Watcher) -> Answer:
-        """The prompt is the beginning of a program, and the completion its rest."""
-        prompt = wanted.problem.statement
+    def _talked(self, wanted: Wanted, client: Client, watcher: Watcher) -> Result:
+        """The messages are what the model gets; blocks of code in its answers are checked."""
+        assert self._format.chat is not None
+        chat, tools = replace(self._format.chat, where=""), wanted.tools
+        try:
+            prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None) + wanted.prefill
+        except SceError as error:
+            raise Fault(400, str(error), param="messages") from None
         (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, watcher.token)
-        programs = [(completion, f"{prompt}{completion.text}") for completion in sampled]
-        return check(self._scorer.until(client.is_cancelled), [wanted.problem], [programs])[0]
+        texts = [(each, f"{wanted.prefill}{each.text}") for each in sampled]
+        scorer = self._scorer.until(client.is_cancelled)
+        format = replace(self._format, is_as_typed=True)
+        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run)
+        choices = []
+        for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
+            text, calls = tools.read(answer.completion.text) if tools else (answer.completion.text, [])
+            named = tuple({"id": f"call_{secrets.token_hex(12)}", **call} for call in calls)
+            choices.append(Choice(answer.completion, text, answer.candidate, answer.blocks, named))
+        return Result(tuple(choices), sampled[0].prompt_tokens, sum(len(each.token_ids) for each in sampled))
+
+    def _continued(self, wanted: Wanted, client: Client, watcher: Watcher) -> Result:
+        """Each prompt is the beginning of a program, and the completion its rest, or what fills its hole."""
+        prompts, is_cut = wanted.prompts, False
+        texts = [each if isinstance(each, str) else self._text_of(each) for each in prompts]
+        suffix = ""
+        if wanted.hole is not None:
+            filled, is_cut = self._prompt_of(wanted.hole, wanted.sampling.max_tokens)
+            prompts, texts, suffix = (filled,), [wanted.hole.prefix], wanted.hole.suffix
+        sampled = client.generate(prompts, wanted.samples, wanted.sampling, watcher.token)
+        prompt_tokens = sum(each[0].prompt_tokens for each in sampled)
+        tokens = sum(len(each.token_ids) for completions in sampled for each in completions)
+        echoes = texts if wanted.echoes else [""] * len(texts)
+        if wanted.is_skipped:
+            choices = [
+                Choice(completion, "", echo=echo)
+                for completions, echo in zip(sampled, echoes, strict=True)
+                for completion in completions
+            ]
+            return Result(tuple(choices), prompt_tokens, 0, is_cut)
+        problems = [replace(each, statement=text) for each, text in zip(wanted.problems, texts, strict=True)]
+        programs = [
+            [(completion, f"{text}{completion.text}{suffix}") for completion in completions]
+            for text, completions in zip(texts, sampled, strict=True)
+        ]
+        answers = check(self._scorer.until(client.is_cancelled), problems, programs)
+        choices = [
+            choice for answer, echo in zip(answers, echoes, strict=True) for choice in _chosen(answer, wanted, echo)
+        ]
+        return Result(tuple(choices), prompt_tokens, tokens, is_cut)
+
+    def _text_of(self, tokens: tuple[int, ...]) -> str:
+        if len(tokens) > self.engine.length:
+            raise Unfit(f"the prompt has {len(tokens)} tokens, more than the context of {self.engine.length}")
+        text: str = self.engine.ask(lambda runtime: runtime.decode(tokens))
+        return text
+
+    def _prompt_of(self, hole: Hole, max_tokens: int) -> tuple[tuple[int, ...], bool]:
+        tokens = self.bounds.abilities.infill
+        assert tokens is not None
+        if not hole.may_cut and self.engine.is_endless(hole.prefix + hole.suffix):
+            raise Unfit(f"prompt and suffix are too long for a context of {self.engine.length} tokens")
+
+        def encode(text: str) -> list[int]:
+            found: list[int] = self.engine.ask(lambda runtime: runtime.encode(text)) if text else []
+            return found
+
+        # Of a short context half is for what is there.
+        room = max(self.engine.length - max_tokens, self.engine.length // 2)
+        return infill_prompt(hole, tokens, encode, room)
+
+
+def _chosen(answer: Answer, wanted: Wanted, echo: str = "") -> tuple[Choice, ...]:
+    candidates = answer.candidates
+    if not wanted.is_ranked:
+        candidates = tuple(sorted(candidates, key=lambda candidate: candidate.score.sample))
+    return tuple(Choice(each.completion, each.completion.text, each, echo=echo) for each in candidates[: wanted.n])

@@ -61,7 +61,7 @@ def test_the_text_is_the_one_of_transformers(
             expected = tokenizer.apply_chat_template(
                 messages, chat_template=TEMPLATES[name], tokenize=False, add_generation_prompt=asks, **words
             )
-            assert template._render(messages, add_generation_prompt=asks) == expected
+            assert template.render(messages, add_generation_prompt=asks) == expected
 
 
 def test_json_is_not_escaped_for_web_pages() -> None:
@@ -111,7 +111,7 @@ def test_models_that_can_think_are_taken_for_models_trained_to_chat(source: str)
 def test_what_a_template_refuses_is_its_own_sentence(source: str) -> None:
     turns = [{"role": "user", "content": "Add."}, {"role": "user", "content": "Again."}]
     with pytest.raises(SceError, match=r"cannot render the chat template .*roles must alternate"):
-        ChatTemplate(source, TOKENS)._render(turns, add_generation_prompt=True)
+        ChatTemplate(source, TOKENS).render(turns, add_generation_prompt=True)
 
 
 PROGRAM = "print(int(input()) * 2)\n"

@@ -217,13 +217,17 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
         ]
         text = served.ask("POST", CHAT, {"messages": messages}).record["choices"][0]["message"]["content"]
         assert text == "print('[user]A?[assistant]B.[user]C?')\n"  # a question stays as it is
-        tested = served.ask("POST", CHAT, {"messages": messages, "tests": DOUBLE}).record["choices"][0]
+        task = {"messages": messages, "tests": DOUBLE, "task": "program"}
+        tested = served.ask("POST", CHAT, task).record["choices"][0]
         shown = "C?\\n\\nExample input:\\n3\\nExample output:\\n6"
         assert shown in tested["message"]["content"]
         assert "\\n\\nWrite a Python 3 program that reads standard input" in tested["message"]["content"]
-        hidden = served.ask("POST", CHAT, {"messages": messages, "tests": DOUBLE, "hide_tests": True})
+        hidden = served.ask("POST", CHAT, {**task, "hide_tests": True})
         assert shown not in hidden.record["choices"][0]["message"]["content"]
-        refused = served.ask("POST", CHAT, {"messages": [{"role": "system", "content": "S"}, messages[0]]})
+        system = {"role": "system", "content": "S"}
+        told = served.ask("POST", CHAT, {"messages": [system, messages[0]]}).record["choices"][0]
+        assert told["message"]["content"] == "print('[user]S\\n\\nA?')\n"  # a template without system messages
+        refused = served.ask("POST", CHAT, {"messages": [system, messages[0]], "task": "program"})
     assert (refused.status, refused.error["param"]) == (400, "messages")
     assert "no system" in refused.error["message"]
     assert "secret" not in refused.error["message"]
@@ -396,9 +400,10 @@ def test_unknown_paths_and_methods_have_an_error_in_openais_format(
     assert (answer.status, answer.error["type"]) == (status, "invalid_request_error")
 
 
-def test_no_path_is_redirected(server: Served) -> None:
-    answer = server.ask("GET", "/health/")
-    assert (answer.status, "location" in answer.headers) == (404, False)
+@pytest.mark.parametrize("path", ["/health/", "//health", "/health///"])
+def test_slashes_too_many_do_not_count_and_nothing_is_redirected(server: Served, path: str) -> None:
+    answer = server.ask("GET", path)
+    assert (answer.status, "location" in answer.headers) == (200, False)
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from securecoderl_edge.problems.problem import Test
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.runtimes.extras import Abilities, InfillTokens
 from securecoderl_edge.serving.faults import Fault
-from securecoderl_edge.serving.requests import RequestLimits, Wanted, parse, read_body
+from securecoderl_edge.serving.fields import read_body
+from securecoderl_edge.serving.infill import Hole
+from securecoderl_edge.serving.request_sampling import RequestLimits
+from securecoderl_edge.serving.requests import Wanted, parse
+from securecoderl_edge.serving.tools import Notation
 
 BOUNDS = RequestLimits("m", max_tokens=100, max_samples=8, default_tokens=64)
 USER = {"role": "user", "content": "Double a number."}
 
 
 def chat(**fields: Any) -> Wanted:
-    return parse({"messages": [USER], **fields}, BOUNDS, is_chat=True)
+    return parse({"messages": [USER], **fields}, BOUNDS, "chat")
 
 
 def fault(**fields: Any) -> Fault:
@@ -64,73 +69,204 @@ def test_programs_are_in_python_unless_the_request_names_another_language(tests:
     assert chat(tests=tests).problem.language == "python"
     assert chat(tests=tests, language=None).problem.language == "python"
     assert chat(tests=tests, language="c").problem.language == "c"
-    assert parse({"prompt": "int", "language": "c", "tests": tests}, BOUNDS, is_chat=False).problem.language == "c"
+    assert parse({"prompt": "int", "language": "c", "tests": tests}, BOUNDS, "text").problem.language == "c"
     of_c = replace(BOUNDS, language="c")
-    assert parse({"prompt": "int", "tests": tests}, of_c, is_chat=False).problem.language == "c"
-    assert parse({"prompt": "int", "language": "python"}, of_c, is_chat=False).problem.language == "python"
+    assert parse({"prompt": "int", "tests": tests}, of_c, "text").problem.language == "c"
+    assert parse({"prompt": "int", "language": "python"}, of_c, "text").problem.language == "python"
+
+
+SYSTEM = {"role": "system", "content": "Be short."}
+CHAT_MODEL = replace(BOUNDS, is_chat_model=True)
+NOTATION = Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>")
+INFILL = InfillTokens((), 1, 2, 3)
+# A chat model in GGUF that knows tools and can fill in the middle.
+ABLE = replace(CHAT_MODEL, abilities=Abilities(100, INFILL), notation=NOTATION)
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def talk(bounds: RequestLimits = ABLE, **fields: Any) -> Wanted:
+    return parse({"messages": [USER], **fields}, bounds, "chat")
 
 
 def test_a_model_with_a_chat_template_gets_the_messages_and_others_one_statement() -> None:
     messages = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "A?"},
                 {"role": "assistant", "content": "B."}, USER]  # fmt: skip
     joined = chat(messages=messages)
-    assert (joined.earlier, joined.problem.statement) == ((), "Be short.\n\nA?\n\nB.\n\nDouble a number.")
-    bounds = RequestLimits("m", 100, 8, 64, is_chat_model=True)
-    wanted = parse({"messages": messages}, bounds, is_chat=True)
-    assert [message["role"] for message in wanted.earlier] == ["system", "user", "assistant"]
-    assert wanted.problem.statement == "Double a number."
+    assert (joined.is_task, joined.messages) == (True, ())
+    assert joined.problem.statement == "Be short.\n\nA?\n\nB.\n\nDouble a number."
+    wanted = talk(CHAT_MODEL, messages=messages)
+    assert [message["role"] for message in wanted.messages] == ["system", "user", "assistant", "user"]
+    assert (wanted.is_task, wanted.problem.statement) == (False, "Double a number.")
+    task = talk(CHAT_MODEL, messages=messages, task="program")
+    assert (task.is_task, len(task.messages), task.problem.statement) == (True, 3, "Double a number.")
 
 
-def test_system_messages_at_the_end_come_first_and_one_alone_is_the_question() -> None:
-    system = {"role": "system", "content": "Be short."}
-    bounds = RequestLimits("m", 100, 8, 64, is_chat_model=True)
-    for messages, earlier, statement in (
-        ([USER, system], ["Be short."], "Double a number."),
-        ([system, USER, {**system, "role": "developer"}], ["Be short.", "Be short."], "Double a number."),
-        ([system], [], "Be short."),
-        ([system, system], ["Be short."], "Be short."),
-    ):
-        wanted = parse({"messages": messages}, bounds, is_chat=True)
-        assert [message["content"] for message in wanted.earlier] == earlier
-        assert wanted.problem.statement == statement
+@pytest.mark.parametrize("tests", [{}, {"tests": [{"input": "1", "output": "2"}]}, {"assertions": ["f(1) == 2"]},
+                                   {"language": "c"}, {"best_of": 2}])  # fmt: skip
+def test_only_the_field_makes_a_task_of_a_message_to_a_chat_model(tests: dict[str, Any]) -> None:
+    assert not talk(**tests).is_task
+    assert talk(**tests, task="program").is_task
+
+
+def test_a_last_message_of_the_assistant_begins_the_answer() -> None:
+    begun = talk(messages=[USER, {"role": "assistant", "content": "```python\n"}])
+    assert (begun.prefill, begun.messages) == ("```python\n", (USER,))
+    assert talk(messages=[{"role": "assistant", "content": "Hi."}]).prefill == ""
+
+
+def test_system_messages_stay_where_they_are_and_in_a_task_come_first() -> None:
+    for messages in ([USER, SYSTEM], [SYSTEM, USER, SYSTEM], [SYSTEM], [USER, SYSTEM, USER]):
+        assert list(talk(messages=messages).messages) == messages
+    assert talk(messages=[USER, SYSTEM], task="program").messages == (SYSTEM,)
     with pytest.raises(Fault, match="must end with"):
-        parse({"messages": [USER, {"role": "assistant", "content": "x"}, system]}, bounds, is_chat=True)
+        talk(messages=[USER, {"role": "assistant", "content": "x"}, SYSTEM], task="program")
+
+
+def test_calls_and_results_of_tools_are_text_for_a_model_that_knows_none() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    messages = [USER, {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": "seen"}]  # fmt: skip
+    known = talk(messages=messages, tools=[TOOL]).messages
+    assert known[1]["tool_calls"][0]["function"] == {"name": "look", "arguments": {"at": 1}}
+    assert known[2] == {"role": "tool", "content": "seen"}
+    text = talk(CHAT_MODEL, messages=messages).messages
+    assert text[1] == {"role": "assistant", "content": '{"name": "look", "arguments": {"at": 1}}'}
+    assert text[2] == {"role": "user", "content": "Result:\nseen"}
+
+
+@pytest.mark.parametrize("value", [-1, None])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict"])
+def test_no_limit_of_tokens_is_the_servers(name: str, value: int | None) -> None:
+    for wanted in (talk(**{name: value}), parse({"prompt": "x", name: value}, BOUNDS, "text")):
+        assert (wanted.sampling.max_tokens, wanted.cut_to, wanted.is_flexible) == (100, None, True)
+
+
+def test_a_talk_has_the_servers_limit_and_a_task_the_models() -> None:
+    assert (talk().sampling.max_tokens, talk(task="program").sampling.max_tokens) == (100, 64)
+
+
+def test_more_tokens_than_the_limit_are_cut_to_it() -> None:
+    wanted = talk(max_tokens=101)
+    assert (wanted.sampling.max_tokens, wanted.cut_to) == (100, 100)
+    assert talk(max_tokens=100).cut_to is None
+
+
+@pytest.mark.parametrize("seed", [-2, -(2**63), 2**32, 2**40, 2**64])
+def test_a_seed_may_have_64_bits_and_a_sign(seed: int) -> None:
+    wanted = talk(seed=seed)
+    assert (wanted.seed, wanted.sampling.seed) == (seed, talk(seed=seed).sampling.seed)
+    assert 0 <= wanted.sampling.seed < 2**32
+    assert wanted.sampling.seed != talk(seed=seed - 1).sampling.seed
+
+
+def test_prompts_may_be_several_and_token_ids() -> None:
+    def prompts(prompt: Any) -> tuple[Any, ...]:
+        return parse({"prompt": prompt}, ABLE, "text").prompts
+
+    assert prompts("a") == prompts(["a"]) == ("a",)
+    assert prompts(["a", "b"]) == ("a", "b")
+    assert prompts([1, 2]) == prompts([[1, 2]]) == ((1, 2),)
+    assert prompts([[1], [99]]) == ((1,), (99,))
+    for wrong in ([], [[]], [1, "a"], ["a", 1], [100], [-1], [True], [1.0], "", [""], None, 5, ["a"] * 129):
+        with pytest.raises(Fault) as caught:
+            prompts(wrong)
+        assert (caught.value.status, caught.value.param) == (400, "prompt")
+    with pytest.raises(Fault, match="more than 128 samples"):
+        parse({"prompt": ["a"] * 20, "n": 8}, ABLE, "text")
+
+
+def test_penalties_logprobs_and_echo_arrive() -> None:
+    extras = talk(frequency_penalty=1.5, presence_penalty=-2, logprobs=True, top_logprobs=3, cache_prompt=True).extras
+    assert (extras.frequency_penalty, extras.presence_penalty, extras.alternatives) == (1.5, -2.0, 3)
+    assert (extras.reuses_prefix, extras.reports_prompt) == (True, False)
+    echoed = parse({"prompt": "a", "echo": True, "logprobs": 1, "max_tokens": 0}, ABLE, "text")
+    assert (echoed.echoes, echoed.is_skipped, echoed.extras.reports_prompt) == (True, True, True)
+    assert (echoed.extras.alternatives, echoed.sampling.max_tokens) == (1, 1)
+
+
+def test_a_hole_needs_a_model_that_can_fill_it() -> None:
+    wanted = parse({"prompt": "a", "suffix": "b"}, ABLE, "text")
+    assert wanted.hole == Hole("a", "b")
+    files = [{"filename": "x.py", "text": "y"}, {"text": "z"}]
+    body = {"input_prefix": "a", "prompt": "c", "input_suffix": "b", "input_extra": files, "n_predict": 5}
+    filled = parse(body, ABLE, "infill")
+    assert filled.hole == Hole("ac", "b", (("x.py", "y"), ("file", "z")), may_cut=True)
+    assert (filled.sampling.max_tokens, filled.extras.reuses_prefix) == (5, True)
+    for asked, kind in (({"prompt": "a", "suffix": "b"}, "text"), (body, "infill")):
+        with pytest.raises(Fault, match="cannot fill in the middle"):
+            parse(asked, CHAT_MODEL, kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "json_object"}}, "response_format"), ({"logprobs": True}, "logprobs"),
+        ({"tools": [TOOL]}, "tools"), ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_needs_a_model_in_gguf_says_so(fields: dict[str, Any], param: str) -> None:
+    assert talk(**fields)
+    with pytest.raises(Fault) as caught:
+        talk(CHAT_MODEL, **fields)
+    assert (caught.value.param, caught.value.code) == (param, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{}]}, "tools[0]"), ({"tools": [TOOL, TOOL]}, "tools[1]"), ({"tools": [TOOL] * 33}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "other"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
+        ({"tools": [TOOL], "task": "program"}, "tools"), ({"task": "poem"}, "task"),
+        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "xml"}}, "response_format"), ({"response_format": []}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "a"}}}},
+         "response_format"),
+        ({"top_logprobs": 2}, "top_logprobs"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": 3}, "logprobs"), ({"frequency_penalty": 2.1}, "frequency_penalty"), ({"seed": 2**65}, "seed"),
+        ({"repair": 1}, "repair"), ({"hide_tests": True}, "hide_tests"), ({"cache_prompt": 1}, "cache_prompt"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
+        ({"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0]"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
+         "messages[0].tool_calls[0]"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_field_of_a_talk_is_named(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(Fault) as caught:
+        talk(**fields)
+    assert (caught.value.status, caught.value.param) == (400, param)
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"suffix": ""}, {"tool_choice": "none"}, {"tool_choice": "auto", "tools": []}, {"repetition_penalty": 1.0},
-        {"repeat_penalty": 1}, {"frequency_penalty": 0.0}, {"seed": -1}, {"top_k": -1}, {"max_tokens": -1},
+        {"repeat_penalty": 1}, {"frequency_penalty": 0.0}, {"seed": -1}, {"top_k": -1},
         {"function_call": "none", "functions": []}, {"parallel_tool_calls": True}, {"top_logprobs": 0},
-        {"modalities": ["text"]}, {"ignore_eos": False}, {"min_tokens": 0}, {"cache_prompt": True}, {"suffix": None},
+        {"modalities": ["text"]}, {"ignore_eos": False}, {"min_tokens": 0}, {"cache_prompt": False}, {"suffix": None},
+        {"keep_alive": "5m"}, {"chat_id": "x"}, {"options": {}}, {"chat_template_kwargs": {"enable_thinking": False}},
     ],
     ids=str,
 )  # fmt: skip
 def test_a_field_that_changes_nothing_is_no_error(fields: dict[str, Any]) -> None:
     assert replace(chat(**fields).sampling, seed=0) == replace(chat().sampling, seed=0)
-    assert parse({"prompt": "x", **fields}, BOUNDS, is_chat=False)
+    assert parse({"prompt": "x", **fields}, BOUNDS, "text")
 
 
 def test_assertions_test_a_function_and_may_be_hidden() -> None:
     wanted = chat(assertions=["half(4) == 2", "assert half(2)"])
     assert (wanted.problem.kind, wanted.problem.entry_point) == ("call", "half")
     assert wanted.problem.assertions == ("assert half(4) == 2", "assert half(2)")
-    assert (wanted.is_question, wanted.hides_tests) == (False, False)
+    assert not wanted.hides_tests
     assert chat(assertions=["half(4) == 2"], hide_tests=True).hides_tests
 
 
 @pytest.mark.parametrize("text", ["Why does f(2) give 4?", "What is f(2) == 4?", "Explain a -> b.\n1 -> 2"])
-def test_a_question_stays_one_whatever_results_it_has(text: str) -> None:
-    wanted = chat(messages=[{"role": "user", "content": text}])
-    assert (wanted.is_question, wanted.problem.test_count) == (True, 0)
-
-
-def test_a_question_has_no_tests_no_examples_and_no_language() -> None:
-    examples = [{"role": "user", "content": "Double.\n\nExample input:\n2\nExample output:\n4\n"}]
-    assert chat().is_question
-    for fields in ({"tests": [{"input": "1", "output": "2"}]}, {"language": "c"}, {"messages": examples}):
-        assert not chat(**fields).is_question
+def test_a_question_has_no_tests_whatever_results_it_has(text: str) -> None:
+    assert talk(messages=[{"role": "user", "content": text}]).problem.test_count == 0
 
 
 def test_content_may_come_in_parts_of_text() -> None:
@@ -143,18 +279,17 @@ def test_content_may_come_in_parts_of_text() -> None:
     [
         ({"n": 0}, "n"), ({"n": -1}, "n"), ({"n": 9}, "n"), ({"n": True}, "n"), ({"n": 1.5}, "n"), ({"n": "2"}, "n"),
         ({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 9}, "best_of"), ({"repair": -1}, "repair"),
-        ({"seed": -2}, "seed"), ({"seed": 2**32}, "seed"), ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": 101}, "max_tokens"), ({"max_completion_tokens": 101}, "max_completion_tokens"),
+        ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -2}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": "1"}, "temperature"), ({"temperature": 10**400}, "temperature"), ({"temperature": -1}, None),
         ({"top_p": 0}, None), ({"top_p": 1.1}, None), ({"min_p": 2}, None), ({"top_k": -2}, "top_k"),
-        ({"stop": [""]}, "stop"), ({"stop": ["a"] * 5}, "stop"), ({"stop": 5}, "stop"), ({"stop": "a" * 201}, "stop"),
+        ({"stop": [""]}, "stop"), ({"stop": ["a"] * 33}, "stop"), ({"stop": 5}, "stop"), ({"stop": "a" * 201}, "stop"),
         ({"stream": 1}, "stream"), ({"stream": True, "best_of": 2}, "stream"),
         ({"stream": True, "repair": 1}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"x": 1}}, "stream_options"),
         ({"messages": []}, "messages"), ({"messages": "x"}, "messages"), ({"messages": [1]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0]"),
         ({"messages": [USER, {"role": "assistant", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0]"),
@@ -166,8 +301,8 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"tests": {}}, "tests"), ({"tests": "x"}, "tests"), ({"tests": [1]}, "tests"),
         ({"tests": [{"input": "1"}]}, "tests"), ({"tests": [{"input": "1", "output": " "}]}, "tests"),
         ({"tests": [{"input": "1", "output": "2"}] * 21}, "tests"),
-        ({"presence_penalty": 1}, "presence_penalty"), ({"repetition_penalty": 1.1}, "repetition_penalty"),
-        ({"tools": [{}]}, "tools"), ({"tool_choice": "required"}, "tool_choice"), ({"suffix": "x"}, "suffix"),
+        ({"presence_penalty": 3}, "presence_penalty"), ({"repetition_penalty": 1.1}, "repetition_penalty"),
+        ({"tools": [{}]}, "tools[0]"), ({"tool_choice": "required"}, "tools"), ({"suffix": "x"}, "suffix"),
         ({"ignore_eos": True}, "ignore_eos"), ({"messages": [{"role": "system", "content": ""}]}, "messages"),
         ({"logprobs": True}, "logprobs"),
         ({"nonsense": 1}, "nonsense"), ({"prompt": "x"}, "prompt"),
@@ -186,10 +321,10 @@ def test_another_model_is_not_found() -> None:
 
 
 def test_a_text_completion_has_a_prompt_and_no_repair() -> None:
-    assert parse({"prompt": ["def f("]}, BOUNDS, is_chat=False).problem.statement == "def f("
-    for body in ({}, {"prompt": ""}, {"prompt": ["a", "b"]}, {"prompt": [1, 2]}, {"prompt": "a", "repair": 1}):
+    assert parse({"prompt": ["def f("]}, BOUNDS, "text").problem.statement == "def f("
+    for body in ({}, {"prompt": ""}, {"prompt": [1, 2]}, {"prompt": "a", "repair": 1}):
         with pytest.raises(Fault):
-            parse(body, BOUNDS, is_chat=False)
+            parse(body, BOUNDS, "text")
 
 
 @pytest.mark.parametrize(
@@ -206,6 +341,10 @@ def test_what_is_not_a_json_object_of_unicode_text_is_refused(content: bytes) ->
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
 
 
+def test_a_body_may_begin_with_a_byte_order_mark() -> None:
+    assert read_body(b'\xef\xbb\xbf{"n": 1}') == {"n": 1}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(("role", "content", "input")), inner),
@@ -213,7 +352,8 @@ JSON = st.recursive(
 )
 NAMES = (
     "model", "messages", "prompt", "n", "best_of", "repair", "tests", "seed", "stop", "max_tokens", "temperature",
-    "top_p", "top_k", "min_p", "stream", "stream_options", "tools", "user", "response_format", "language",
+    "top_p", "top_k", "min_p", "stream", "stream_options", "tools", "user", "response_format", "language", "suffix",
+    "logprobs", "top_logprobs", "echo", "tool_choice", "frequency_penalty", "task", "cache_prompt", "n_predict",
 )  # fmt: skip
 
 
@@ -225,9 +365,9 @@ def test_any_body_is_either_accepted_within_the_bounds_or_a_fault(
     body = {**fields, "messages": [USER], "prompt": "x"} if is_right else fields
     body.pop("prompt" if is_chat else "messages", None)
     try:
-        wanted = parse(read_body(json.dumps(body).encode()), BOUNDS, is_chat=is_chat)
+        wanted = parse(read_body(json.dumps(body).encode()), ABLE, "chat" if is_chat else "text")
     except Fault:
         return
     assert 1 <= wanted.n <= wanted.samples <= 8
     assert 1 <= wanted.sampling.max_tokens <= 100
-    assert wanted.problem.statement.strip()
+    assert all(isinstance(problem, Problem) for problem in wanted.problems)

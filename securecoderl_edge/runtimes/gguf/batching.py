@@ -5,8 +5,8 @@ decoding the prompt's last token itself, so the first token needs no special cas
 with, such as a system prompt, is computed once as well. Prompts are computed between steps, some tokens at a time, so
 that the first samples do not wait for the prompts of the others.
 
-With ``reuses_prefixes`` a prompt also reuses the KV cache of earlier prompts. Those entries come from batches of other
-shapes, which some kernels round differently, so samples then depend on earlier requests.
+With ``reuses_prefixes``, or for a task that asks for it, a prompt also reuses the KV cache of earlier prompts. Those
+come from batches of other shapes, which some kernels round differently, so samples then depend on earlier requests.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial as partial_of
 from typing import Any
 
+import numpy as np
+
+from securecoderl_edge.models.drawing import Floats, logprobs_of
 from securecoderl_edge.prompts.extraction import PromptFacts
+from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras, TokenReport
+from securecoderl_edge.runtimes.gguf.grammar import Constraint
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
 from securecoderl_edge.runtimes.protocol import DecodingProgress, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion, TextWriter, end_of_program
@@ -26,6 +32,8 @@ from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion,
 _LEAST_PREFIX = 16
 # Tokens of prompts that are computed before a decoding step, and the rest of the last prompt.
 _PROMPT_TOKENS = 128
+# Tokens of a prompt whose logits are computed at a time: a row of them has as many numbers as the vocabulary.
+_REPORTED = 32
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class GgufTask:
         key: names it in answers; hashable.
         seed: of its own, so that a sample does not depend on the others.
         facts: of the function or program that the prompt requests; the sample ends with its program.
+        extras: see there.
     """
 
     key: Any
@@ -43,6 +52,7 @@ class GgufTask:
     sampling: Sampling
     seed: Sequence[int]
     facts: PromptFacts | None = None
+    extras: Extras = NO_EXTRAS
 
 
 @dataclass
@@ -53,6 +63,7 @@ class _Sequence:
     partial: PartialCompletion
     news: list[str]
     filled: int
+    constraint: Constraint | None = None
 
     @property
     def next_token(self) -> int:
@@ -110,13 +121,12 @@ class BatchDecoder:
             if occupant is not None or not pending:
                 continue
             task = pending.popleft()
-            siblings = (at for at, other in enumerate(self._sequences) if other and other.task.prompt == task.prompt)
-            sibling = next(siblings, None)
+            sibling = self._sibling_of(task)
             sequence = self._sequences[index] = self._begin(task)
             if sibling is not None:
                 copies.append((sibling, index))
                 continue
-            sequence.filled = self._prepare(index, task.prompt[:-1])
+            sequence.filled = self._prepare(index, task)
             fresh.append(index)
         self._compute_prompts(fresh)
         for source, target in copies:
@@ -130,10 +140,19 @@ class BatchDecoder:
             if sequence is not None and sequence.task.key in keys:
                 self._sequences[index] = None
 
-    def _prepare(self, index: int, tokens: Sequence[int]) -> int:
-        """Make a sequence hold the longest cached prefix of ``tokens``; returns its length."""
-        if self._reuses_prefixes:
-            source, length = self._context.longest_prefix(tokens)
+    def _sibling_of(self, task: GgufTask) -> int | None:
+        """A sequence with the same prompt; one of which every token is reported computes it itself."""
+        if task.extras.reports_prompt:
+            return None
+        alike = (at for at, other in enumerate(self._sequences) if other and other.task.prompt == task.prompt)
+        return next(alike, None)
+
+    def _prepare(self, index: int, task: GgufTask) -> int:
+        """Make a sequence hold the longest cached prefix of its prompt; returns its length."""
+        if task.extras.reports_prompt:
+            return self._context.clear(index)
+        if self._reuses_prefixes or task.extras.reuses_prefix:
+            source, length = self._context.longest_prefix(task.prompt[:-1])
             return self._take(source, index, length) if length >= _LEAST_PREFIX else self._context.clear(index)
         if not self._shared:
             return self._context.clear(index)
@@ -153,8 +172,13 @@ class BatchDecoder:
         writer = TextWriter(task.sampling.stop, news.append, end_of_program(task.facts))
         pieces = BytesText(self._model.piece)
         partial = PartialCompletion(task.sampling, self._model.is_end, pieces, writer, task.seed)
-        partial.started = time.monotonic()
-        return _Sequence(task, partial, news, filled=len(task.prompt) - 1)
+        partial.started, partial.extras = time.monotonic(), task.extras
+        constraint = None
+        if task.extras.grammar:
+            open_grammar = partial_of(self._model.open_grammar, task.extras.grammar)
+            encode = partial_of(self._model.tokenize, is_plain=True)
+            constraint = Constraint(open_grammar, task.extras.grammar_after, encode)
+        return _Sequence(task, partial, news, len(task.prompt) - 1, constraint)
 
     def _compute_prompts(self, indices: list[int]) -> None:
         """Feed the prompts of sequences in full batches, without what they hold and without their last tokens."""
@@ -162,6 +186,8 @@ class BatchDecoder:
         for index in indices:
             sequence = self._sequence(index)
             last = len(sequence.task.prompt) - 1
+            if sequence.task.extras.reports_prompt:
+                self._report_prompt(index)
             rows += [(sequence.task.prompt[position], position, index) for position in range(sequence.filled, last)]
             sequence.filled = last
         self._compute(rows)
@@ -173,6 +199,43 @@ class BatchDecoder:
             tokens, positions, sequences = zip(*rows[start : start + BATCH], strict=True)
             self._context.decode(list(tokens), list(positions), list(sequences), logits=False)
         self.spent += Usage(len(rows), time.perf_counter() - started)
+
+    def _report_prompt(self, index: int) -> None:
+        """Feed a prompt as `_compute_prompts` does, and report its tokens."""
+        sequence = self._sequence(index)
+        prompt = sequence.task.prompt
+        reports = [TokenReport(self._raw(prompt[0]), None)]
+        started = time.perf_counter()
+        for start in range(0, len(prompt) - 1, _REPORTED):
+            tokens = prompt[start : min(start + _REPORTED, len(prompt) - 1)]
+            positions = range(start, start + len(tokens))
+            self._context.decode(list(tokens), list(positions), [index] * len(tokens), logits=True)
+            for place, row in zip(positions, self._context.logits(len(tokens)), strict=True):
+                reports.append(self._report(sequence, row, prompt[place + 1]))
+        self.spent += Usage(len(prompt) - 1, time.perf_counter() - started)
+        sequence.partial.prompt_reports = reports
+        sequence.filled = len(prompt) - 1
+
+    def _report(self, sequence: _Sequence, logits: Floats, token: int) -> TokenReport:
+        wanted = min(sequence.task.extras.alternatives or 0, len(logits))
+        top = np.argpartition(logits, -wanted)[-wanted:] if wanted else np.array([], np.int64)
+        best = [int(each) for each in top[np.argsort(-logits[top], kind="stable")]]
+        logprobs = logprobs_of(logits, [token, *best])
+        return TokenReport(self._raw(token), logprobs[0], tuple(zip(map(self._raw, best), logprobs[1:], strict=True)))
+
+    def _raw(self, token: int) -> str:
+        return self._model.piece(token, names=True).decode("latin-1")
+
+    def _draw(self, sequence: _Sequence, logits: Floats) -> tuple[int, float]:
+        """The next token of a sequence, which its grammar permits, and its log-probability."""
+        token, logprob = sequence.partial.draw(logits)
+        if sequence.constraint is not None and sequence.constraint.forbids(token):
+            # Drawn anew from the permitted ones: together that is a draw from their probabilities.
+            allowed = sequence.constraint.allowed()
+            if not allowed.any():
+                return self._model.end_token(), 0.0
+            return sequence.partial.draw(logits, allowed)
+        return token, logprob
 
     def _close_gaps(self) -> None:
         """Move the last sequences into gaps: llama.cpp batches only neighboring ones."""
@@ -198,12 +261,17 @@ class BatchDecoder:
             logits=True,
         )
         logits = self._context.logits(len(sequences))
-        drawn = [sequence.partial.draw(row) for row, sequence in zip(logits, sequences, strict=True)]
+        drawn = [self._draw(sequence, row) for row, sequence in zip(logits, sequences, strict=True)]
+        for row, sequence, (token, _) in zip(logits, sequences, drawn, strict=True):
+            if sequence.task.extras.alternatives is not None:
+                sequence.partial.reports.append(self._report(sequence, row, token))
         self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
         progress = []
         for index, (sequence, (token, logprob)) in enumerate(zip(sequences, drawn, strict=True)):
             sequence.filled += 1
             sequence.partial.add(token, logprob)
+            if sequence.constraint is not None and not sequence.partial.is_done:
+                sequence.constraint.add(token, sequence.partial.text)
             done = None
             if sequence.partial.is_done:
                 done = sequence.partial.completion(len(sequence.task.prompt))

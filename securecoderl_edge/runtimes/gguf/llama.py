@@ -18,7 +18,9 @@ import numpy as np
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.thoughts import thought_tokens
+from securecoderl_edge.runtimes.extras import InfillTokens
 from securecoderl_edge.runtimes.gguf.cache import cache_size
+from securecoderl_edge.runtimes.gguf.grammar import Grammar
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.text import NORMALIZER_KEY, normalize
@@ -110,12 +112,18 @@ class LlamaModel:
         }
         return {name: text.decode("utf-8", "replace") for name, text in texts.items() if text}
 
-    def tokenize(self, text: str) -> list[int]:
-        """Token ids, normalized and with special tokens as the file requires, but without a second start token."""
+    def tokenize(self, text: str, is_plain: bool = False) -> list[int]:
+        """Token ids, normalized and with special tokens as the file requires, but without a second start token.
+
+        Args:
+            is_plain: the text alone, in which no special token is recognized.
+        """
         encoded = normalize(text, self._normalizer).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
-        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, True, True)
+        count = llama_cpp.llama_tokenize(
+            self._vocabulary, encoded, len(encoded), tokens, room, not is_plain, not is_plain
+        )
         if count < 0:
             raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes; shorten it")
         ids = list(tokens[:count])
@@ -132,14 +140,46 @@ class LlamaModel:
     def _text_of(self, tokens: list[int]) -> str:
         return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
 
-    def piece(self, token: int) -> bytes:
-        """The bytes of a token; control tokens have none, except for the tags of thoughts."""
+    def infill_tokens(self) -> InfillTokens | None:
+        """The tokens for filling in the middle, which llama.cpp finds in the header or by their names."""
+        prefix, suffix, middle, repository, separator = (
+            int(find(self._vocabulary))
+            for find in (
+                llama_cpp.llama_vocab_fim_pre,
+                llama_cpp.llama_vocab_fim_suf,
+                llama_cpp.llama_vocab_fim_mid,
+                llama_cpp.llama_vocab_fim_rep,
+                llama_cpp.llama_vocab_fim_sep,
+            )
+        )
+        if min(prefix, suffix, middle) < 0:
+            return None
+        has_start = llama_cpp.llama_vocab_get_add_bos(self._vocabulary)
+        start = (int(llama_cpp.llama_vocab_bos(self._vocabulary)),) if has_start else ()
+        others = (None if token < 0 else token for token in (repository, separator))
+        return InfillTokens(start, prefix, suffix, middle, *others)
+
+    def open_grammar(self, text: str) -> Grammar:
+        """A grammar for one completion.
+
+        Raises:
+            SceError: llama.cpp cannot read it.
+        """
+        return Grammar(self._vocabulary, self.vocabulary_size, text)
+
+    def end_token(self) -> int:
+        """A token that ends an answer."""
+        eot = int(llama_cpp.llama_vocab_eot(self._vocabulary))
+        return eot if eot >= 0 else int(llama_cpp.llama_vocab_eos(self._vocabulary))
+
+    def piece(self, token: int, names: bool = False) -> bytes:
+        """The bytes of a token; control tokens have none, except for the tags of thoughts, or with ``names`` all."""
         if token in self._tags:
             return self._tags[token].encode()
         size = 256
         while True:
             buffer = ctypes.create_string_buffer(size)
-            length = llama_cpp.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, False)  # type: ignore[arg-type, unused-ignore]
+            length = llama_cpp.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, names)  # type: ignore[arg-type, unused-ignore]
             if length >= 0:
                 return buffer.raw[:length]
             size = -length

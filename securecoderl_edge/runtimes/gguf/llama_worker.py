@@ -1,10 +1,11 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
-``generate`` (prompts, tasks with their seeds, sampling, facts, stream); ``batch`` (rows, length), then any number of
-``add`` (tasks), ``step`` and ``drop`` (keys), see `protocol.DecodingBatch`.
-Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion`` with the usage since the last one,
-``done``, ``batch`` with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
+Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt), ``encode``
+(text), ``decode`` (tokens), ``grammar`` (text), ``generate`` (prompts, tasks with their seeds, sampling, facts,
+stream); ``batch`` (rows, length), then any number of ``add`` (tasks), ``step`` and ``drop`` (keys), see
+`protocol.DecodingBatch`.
+Answers: ``ready`` with facts about the file, ``count``, ``text``, ``token``, ``completion`` with the usage since the
+last one, ``done``, ``batch`` with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY
+from securecoderl_edge.runtimes.extras import Extras
 from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
 from securecoderl_edge.runtimes.protocol import DecodingProgress, Sampling, Usage
@@ -65,11 +67,31 @@ class GgufWorker:
             "prompt_style": self._model.metadata(STYLE_KEY),
             "chat_template": self._model.chat_template(),
             "tokens": self._model.special_tokens(),
+            "vocabulary": self._model.vocabulary_size,
+            "infill": (infill := self._model.infill_tokens()) and asdict(infill),
         }
 
     def count(self, request: dict[str, Any]) -> None:
         """Serve a ``count`` request."""
         self._send({"type": "count", "tokens": len(self._model.tokenize(request["prompt"]))})
+
+    def encode(self, request: dict[str, Any]) -> None:
+        """Serve an ``encode`` request."""
+        self._send({"type": "count", "tokens": self._model.tokenize(request["text"], is_plain=True)})
+
+    def decode(self, request: dict[str, Any]) -> None:
+        """Serve a ``decode`` request, of tokens that the vocabulary has."""
+        text = b"".join(self._model.piece(token, names=True) for token in request["tokens"])
+        self._send({"type": "text", "text": text.decode("utf-8", "replace")})
+
+    def read_grammar(self, request: dict[str, Any]) -> None:
+        """Serve a ``grammar`` request.
+
+        Raises:
+            SceError: llama.cpp cannot read it.
+        """
+        self._model.open_grammar(request["text"])
+        self._send({"type": "text", "text": request["text"]})
 
     def generate(self, request: dict[str, Any]) -> None:
         """Serve a ``generate`` request.
@@ -129,7 +151,7 @@ class GgufWorker:
         sampling = _sampling(record["sampling"])
         (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
         seed = (sampling.seed, 0, record["sample"])
-        return GgufTask(record["key"], prompt, sampling, seed, _facts(record["facts"]))
+        return GgufTask(record["key"], prompt, sampling, seed, _facts(record["facts"]), Extras(**record["extras"]))
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
@@ -180,7 +202,14 @@ def main() -> None:
                 worker = GgufWorker(answers, Path(request["path"]), **settings)
                 write_message(answers, worker.describe())
             elif worker is not None:
-                serve = {"count": worker.count, "generate": worker.generate, "batch": worker.open_batch}
+                serve = {
+                    "count": worker.count,
+                    "encode": worker.encode,
+                    "decode": worker.decode,
+                    "grammar": worker.read_grammar,
+                    "generate": worker.generate,
+                    "batch": worker.open_batch,
+                }
                 serve.get(request["type"], worker.use_batch)(request)
         except SceError as error:
             write_message(answers, {"type": "error", "message": str(error), "is_usage": isinstance(error, UsageError)})

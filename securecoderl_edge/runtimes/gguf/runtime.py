@@ -17,6 +17,7 @@ from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLES
+from securecoderl_edge.runtimes.extras import Abilities, InfillTokens, TokenReport
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
 from securecoderl_edge.runtimes.protocol import (
     WHOLE_REQUEST,
@@ -108,6 +109,31 @@ class GgufRuntime:
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`. A child that crashes here is not replaced."""
         return int(self._ask({"type": "count", "prompt": prompt})["tokens"])
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `protocol.Runtime`."""
+        infill = self._child.description["infill"]
+        tokens = infill and InfillTokens(**{**infill, "start": tuple(infill["start"])})
+        return Abilities(int(self._child.description["vocabulary"]), tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """See `protocol.TokenRuntime`."""
+        return list(self._ask({"type": "encode", "text": text})["tokens"])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """See `protocol.TokenRuntime`."""
+        return str(self._ask({"type": "decode", "tokens": list(tokens)})["text"])
+
+    def knows_grammar(self, grammar: str) -> bool:
+        """See `protocol.TokenRuntime`."""
+        try:
+            self._ask({"type": "grammar", "text": grammar})
+        except SceError:
+            if self._child.has_ended:
+                raise
+            return False
+        return True
 
     @property
     def process_id(self) -> int:
@@ -359,4 +385,9 @@ def _error_in(answer: dict[str, Any]) -> SceError:
 def _decode_completion(record: dict[str, Any]) -> Completion:
     """The completion that the child sent."""
     lists = {name: tuple(record[name]) for name in ("token_ids", "logprobs", "token_seconds")}
-    return Completion(**{**record, **lists})
+    reports = {name: tuple(map(_decode_report, record[name])) for name in ("reports", "prompt_reports")}
+    return Completion(**{**record, **lists, **reports})
+
+
+def _decode_report(record: dict[str, Any]) -> TokenReport:
+    return TokenReport(record["raw"], record["logprob"], tuple((raw, logprob) for raw, logprob in record["top"]))

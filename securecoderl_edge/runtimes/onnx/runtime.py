@@ -15,6 +15,7 @@ from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.prompts.thoughts import thought_tokens
+from securecoderl_edge.runtimes.extras import TEXT_ONLY
 from securecoderl_edge.runtimes.onnx.batch import OnnxBatch
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxModel, OnnxSequences
 from securecoderl_edge.runtimes.protocol import (
@@ -62,6 +63,8 @@ class OnnxRuntime:
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
         return len(self._tokenizer.encode_prompt(prompt))
+
+    abilities = TEXT_ONLY
 
     def generate(
         self,

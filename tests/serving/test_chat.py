@@ -1,0 +1,355 @@
+"""Chats with a model that has a template: messages pass through, blocks get verdicts, tools are called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the serve extra")
+
+from fake_runtime import RIGHT, UNSAFE, WRONG
+from served import CHAT, INFILL, TEXT, EchoRuntime, Served, serving
+
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runtimes.extras import Abilities, InfillTokens
+from securecoderl_edge.runtimes.protocol import DecodingTask
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.tools import Notation, find_notation
+
+# As Qwen2.5's, without its words.
+TEMPLATE = """{%- if tools %}[tools]{% for tool in tools %}{{ tool | tojson }}{% endfor %}
+{% endif %}{%- for m in messages %}<|{{ m.role }}|>{{ m.content }}
+{%- for call in m.tool_calls or [] %}<tool_call>
+{{ {"name": call.function.name, "arguments": call.function.arguments} | tojson }}
+</tool_call>{% endfor %}<|end|>
+{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
+FORMAT = PromptFormat("chat", ChatTemplate(TEMPLATE, {"eos_token": "<|end|>"}))
+USER = {"role": "user", "content": "What does CPU mean?"}
+DOUBLE = [{"input": "3\n", "output": "6\n"}]
+TOOL = {"type": "function", "function": {
+    "name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {"at": {"type": "integer"}}},
+}}  # fmt: skip
+MAIN = '#include <stdio.h>\nint main(void) { puts("6"); return 0; }\n'
+
+
+class AbleRuntime(EchoRuntime):
+    """An `EchoRuntime` whose tokens are characters, and which can do all that a GGUF file can."""
+
+    abilities = Abilities(1 << 16, InfillTokens((1,), 2, 3, 4, None, 5))
+
+    def __init__(self, write: Callable[[DecodingTask], str]) -> None:
+        super().__init__(self._note)
+        self._write_text = write
+        self.tasks: list[DecodingTask] = []
+
+    def _note(self, task: DecodingTask) -> str:
+        self.tasks.append(task)
+        return self._write_text(task)
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(map(chr, tokens))
+
+    def knows_grammar(self, grammar: str) -> bool:
+        return "#never" not in grammar
+
+
+@contextmanager
+def talking(scorer: Scorer, *texts: str, **settings: Any) -> Iterator[tuple[Served, AbleRuntime]]:
+    """A server whose model answers with these texts, by sample."""
+    runtime = AbleRuntime(lambda task: texts[task.sample % len(texts)])
+    with serving(scorer, runtime, format=FORMAT, **settings) as served:
+        yield served, runtime
+
+
+def choices(served: Served, **fields: Any) -> list[dict[str, Any]]:
+    answer = served.ask("POST", CHAT, {"messages": [USER], **fields})
+    assert answer.status == 200, answer.body
+    found: list[dict[str, Any]] = answer.record["choices"]
+    return found
+
+
+def block(program: str, language: str = "python") -> str:
+    return f"```{language}\n{program}```\n"
+
+
+def test_a_question_reaches_the_model_as_it_is_and_its_answer_is_whole(scorer: Scorer) -> None:
+    text = f"It means:\n\n{block(RIGHT)}\nA central processing unit.\n\n```\noutput\n```\nThat is all."
+    with talking(scorer, text) as (served, runtime):
+        (choice,) = choices(served, temperature=0)
+    assert runtime.tasks[0].prompt == "<|user|>What does CPU mean?<|end|>\n<|assistant|>"
+    assert choice["message"]["content"] == text  # it does not end with the program
+    assert runtime.tasks[0].facts is None
+
+
+@pytest.mark.parametrize("text", ["Central processing unit.", "", "`x = 1` is code in a line.", "print(1)"])
+def test_an_answer_without_a_block_is_neither_accepted_nor_failed(scorer: Scorer, text: str) -> None:
+    with talking(scorer, text) as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert (checked["accepted"], checked["verdict"], checked["blocks"]) == (None, "no program", [])
+    assert (checked["program"], checked["tests"], checked["findings"]) == ("", [], [])
+
+
+@pytest.mark.parametrize("text", [block("ls\n", "bash"), block("6\n", ""), block(">>> 1 + 1\n2\n"), block("\n"),
+                                  block("int f();\n", "cpp")])  # fmt: skip
+def test_blocks_that_cannot_be_checked_are_shown(scorer: Scorer, text: str) -> None:
+    with talking(scorer, text) as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert (checked["accepted"], checked["verdict"]) == (None, "not checked")
+    assert [(each["accepted"], each["verdict"]) for each in checked["blocks"]] == [(None, "not checked")]
+
+
+def test_every_block_has_its_verdict_and_the_worst_counts(scorer: Scorer) -> None:
+    text = f"{block(RIGHT)}\n{block('ls', 'sh')}\n{block(UNSAFE, 'py')}\n{block('x = (', 'python3')}"
+    with talking(scorer, text) as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert [each["accepted"] for each in checked["blocks"]] == [True, None, False, False]
+    assert [each["language"] for each in checked["blocks"]] == ["python", "sh", "py", "python3"]
+    assert checked["blocks"][0]["program"] == RIGHT
+    assert checked["blocks"][2]["findings"][0]["test_id"] == "B307"
+    assert checked["blocks"][3]["verdict"] == "does not parse"
+    assert (checked["accepted"], checked["program"]) == (False, UNSAFE)
+    assert checked["findings"] == checked["blocks"][2]["findings"]
+
+
+def test_only_so_many_blocks_are_checked(scorer: Scorer) -> None:
+    with talking(scorer, block(RIGHT) * 12, max_tokens=500) as (served, _):
+        found = choices(served)[0]["sce"]["blocks"]
+    assert [each["accepted"] for each in found] == [True] * 8 + [None] * 4
+
+
+@pytest.mark.parametrize(("text", "accepted", "tests"), [
+    (f"Here:\n{block(RIGHT)}", True, ["pass"]), (f"Here:\n{block(WRONG)}", False, ["wrong"]),
+    (f"Use:\n{block('pip install x', 'bash')}{block(RIGHT)}", True, ["pass"]),
+    ("I cannot do that.", False, ["silent"]), (RIGHT, True, ["pass"]), (block(RIGHT, ""), True, ["pass"]),
+])  # fmt: skip
+def test_tests_are_run_on_the_program_in_an_answer(scorer: Scorer, text: str, accepted: bool, tests: list[str]) -> None:
+    with talking(scorer, text) as (served, runtime):
+        checked = choices(served, tests=DOUBLE)[0]["sce"]
+    assert (checked["accepted"], checked["tests"]) == (accepted, tests)
+    assert runtime.tasks[0].prompt == "<|user|>What does CPU mean?<|end|>\n<|assistant|>"  # no test is shown
+    if text.startswith("I cannot"):
+        assert checked["verdict"] == "no program"
+
+
+def test_blocks_in_c_are_compiled_with_or_without_main(scorer: Scorer, c_compiler: None) -> None:
+    half = "int half(int n) { return n / 2; }\n"
+    text = block(MAIN, "c") + block(half, "c") + block("int f( {", "c")
+    with talking(scorer, text) as (served, _):
+        found = choices(served)[0]["sce"]["blocks"]
+    assert [each["accepted"] for each in found] == [True, True, False]
+    assert found[1]["program"] == half
+
+
+def test_the_best_of_several_answers_come_first(scorer: Scorer) -> None:
+    with talking(scorer, block("x = ("), "No code.", block(RIGHT)) as (served, _):
+        found = choices(served, best_of=3, n=3)
+        best = choices(served, best_of=3)
+    assert [choice["sce"]["accepted"] for choice in found] == [False, None, True]  # n of n are in their order
+    assert best[0]["sce"]["accepted"] is True
+
+
+def test_a_stream_ends_with_the_verdict(scorer: Scorer) -> None:
+    text = f"Here:\n{block(RIGHT)}Done."
+    with talking(scorer, text) as (served, _):
+        *events, end = served.ask("POST", CHAT, {"messages": [USER], "stream": True}).events
+    pieces = [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
+    assert (end, "".join(pieces)) == ("[DONE]", text)
+    assert events[-1]["choices"][0]["sce"]["accepted"] is True
+
+
+def test_the_field_makes_a_task(scorer: Scorer) -> None:
+    with talking(scorer, block(RIGHT)) as (served, runtime):
+        checked = choices(served, task="program", tests=DOUBLE)[0]["sce"]
+    assert "Write a Python 3 program that reads standard input" in str(runtime.tasks[0].prompt)
+    assert "Example input" in str(runtime.tasks[0].prompt)
+    assert (checked["accepted"], checked["program"], "blocks" in checked) == (True, RIGHT.strip("\n") + "\n", False)
+
+
+def test_the_beginning_of_an_answer_is_continued_and_checked_with_it(scorer: Scorer) -> None:
+    messages = [USER, {"role": "assistant", "content": "```python\nprint(int(input())"}]
+    with talking(scorer, " * 2)\n```\n") as (served, runtime):
+        (choice,) = choices(served, messages=messages, tests=DOUBLE)
+    assert str(runtime.tasks[0].prompt).endswith("<|assistant|>```python\nprint(int(input())")
+    assert choice["message"]["content"] == " * 2)\n```\n"
+    assert (choice["sce"]["accepted"], choice["sce"]["program"]) == (True, RIGHT)
+
+
+def test_a_notation_of_calls_is_read_from_the_template() -> None:
+    assert find_notation(FORMAT.chat) == Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>")
+    llama = TEMPLATE.replace("<tool_call>\n", "").replace("\n</tool_call>", "").replace('"arguments":', '"parameters":')
+    assert find_notation(ChatTemplate(llama, {"eos_token": "<|end|>"})) == Notation("", "name", "parameters", "")
+    for without in ("{% for m in messages %}{{ m.content }}{% endfor %}", "{{ raise_exception('no') }}", "{{ tools }}"):
+        assert find_notation(ChatTemplate(without)) is None
+    assert find_notation(None) is None
+
+
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "content", "arguments"),
+    [
+        (CALL, "", ['{"at": 3}']), (f"I look.\n{CALL}\n{CALL}", "I look.", ['{"at": 3}'] * 2),
+        ('```json\n{"name": "look", "arguments": {}}\n```', "", ["{}"]),
+        ('{"name": "look", "arguments": {"at": 1}}', "", ['{"at": 1}']),
+        ("No tool is needed.", "No tool is needed.", []), ('{"name": "other"}', '{"name": "other"}', []),
+        ('<tool_call>\n{"name": "look", "argu', '<tool_call>\n{"name": "look", "argu', []),
+        ('<tool_call>\n{"name": "unknown", "arguments": {}}', '<tool_call>\n{"name": "unknown", "arguments": {}}', []),
+        ("a < b <tool", "a < b <tool", []), ("```python\nx = 1\n```", "```python\nx = 1\n```", []),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)  # fmt: skip
+def test_calls_of_tools_become_calls_and_other_text_stays(
+    scorer: Scorer, text: str, content: str, arguments: list[str], stream: bool
+) -> None:
+    body = {"messages": [USER], "tools": [TOOL], "stream": stream}
+    with talking(scorer, text) as (served, runtime):
+        answer = served.ask("POST", CHAT, body)
+    if stream:
+        parts = [choice for event in answer.events[:-1] for choice in event["choices"]]
+        found = "".join(part["delta"].get("content") or "" for part in parts).strip()
+        calls = [call for part in parts for call in part["delta"].get("tool_calls", ())]
+        assert [call["index"] for call in calls] == list(range(len(arguments)))
+        finish = parts[-1]["finish_reason"]
+    else:
+        (choice,) = answer.record["choices"]
+        message, finish = choice["message"], choice["finish_reason"]
+        found, calls = message["content"] or "", message.get("tool_calls", [])
+    assert (found, [call["function"] for call in calls]) == (
+        content, [{"name": "look", "arguments": each} for each in arguments]
+    )  # fmt: skip
+    assert len({call["id"] for call in calls}) == len(arguments)
+    assert finish == ("tool_calls" if arguments else "stop")
+    extras = runtime.tasks[0].extras
+    assert extras.grammar_after == "<tool_call>\n"
+    assert "[tools]" in str(runtime.tasks[0].prompt)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
+def test_a_call_that_is_demanded_is_bound_from_the_start(scorer: Scorer, choice: Any) -> None:
+    with talking(scorer, CALL) as (served, runtime):
+        (found,) = choices(served, tools=[TOOL], tool_choice=choice)
+    assert found["finish_reason"] == "tool_calls"
+    assert json.loads(found["message"]["tool_calls"][0]["function"]["arguments"]) == {"at": 3}
+    assert runtime.tasks[0].extras.grammar_after == ""
+    assert runtime.tasks[0].extras.grammar.startswith('root ::= "<tool_call>\\x0A"')
+
+
+def test_tools_that_are_not_to_be_called_change_nothing(scorer: Scorer) -> None:
+    with talking(scorer, "Yes.") as (served, runtime):
+        choices(served, tools=[TOOL], tool_choice="none")
+        choices(served)
+    assert runtime.tasks[0].prompt == runtime.tasks[1].prompt
+    assert runtime.tasks[0].extras.grammar == ""
+
+
+def test_a_schema_that_the_model_cannot_follow_is_refused(scorer: Scorer) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["#never"]}}}
+    with talking(scorer, "x") as (served, runtime):
+        answer = served.ask("POST", CHAT, {"messages": [USER], "response_format": wanted})
+    assert (answer.status, answer.error["param"]) == (400, "response_format")
+    assert runtime.tasks == []
+
+
+def test_more_tokens_than_the_limit_are_said_in_a_header(scorer: Scorer) -> None:
+    with talking(scorer, "x" * 90, max_tokens=20) as (served, runtime):
+        for stream in (False, True):
+            answer = served.ask("POST", CHAT, {"messages": [USER], "max_tokens": 4096, "stream": stream})
+            assert (answer.status, answer.headers["x-sce-max-tokens"]) == (200, "20")
+        assert "x-sce-max-tokens" not in served.ask("POST", CHAT, {"messages": [USER], "max_tokens": 20}).headers
+    assert {task.sampling.max_tokens for task in runtime.tasks} == {20}
+
+
+def test_no_limit_of_tokens_ends_with_the_context(scorer: Scorer) -> None:
+    with talking(scorer, "x", context=30, max_tokens=29) as (served, runtime):
+        assert served.ask("POST", TEXT, {"prompt": "a b c", "max_tokens": -1}).status == 200
+        assert served.ask("POST", TEXT, {"prompt": "a b c", "max_tokens": 29}).status == 400
+    assert [task.sampling.max_tokens for task in runtime.tasks] == [27]  # a token is a word here
+
+
+def test_several_prompts_have_their_choices_in_order_also_in_a_stream(scorer: Scorer) -> None:
+    runtime = AbleRuntime(lambda task: f"{task.prompt}-{task.sample}")
+    body = {"prompt": ["a", "b", "c"], "n": 2}
+    expected = ["a-0", "a-1", "b-0", "b-1", "c-0", "c-1"]
+    with serving(scorer, runtime, format=FORMAT) as served:
+        record = served.ask("POST", TEXT, body).record
+        events = served.ask("POST", TEXT, {**body, "stream": True}).events[:-1]
+        tokens = served.ask("POST", TEXT, {"prompt": [[97, 98], [99]], "echo": True}).record["choices"]
+    assert [choice["text"] for choice in record["choices"]] == expected
+    assert [choice["index"] for choice in record["choices"]] == list(range(6))
+    assert record["usage"]["prompt_tokens"] == 15
+    streamed = [""] * 6
+    for event in events:
+        for choice in event["choices"]:
+            streamed[choice["index"]] += choice["text"]
+    assert streamed == expected
+    assert [choice["text"] for choice in tokens] == ["ab(97, 98)-0", "c(99,)-0"]
+
+
+def test_no_tokens_with_echo_give_the_prompt(scorer: Scorer) -> None:
+    with talking(scorer, "xyz") as (served, _):
+        record = served.ask("POST", TEXT, {"prompt": "abc", "echo": True, "max_tokens": 0}).record
+    assert (record["choices"][0]["text"], record["usage"]["completion_tokens"]) == ("abc", 0)
+    assert record["choices"][0]["sce"]["accepted"] is None
+
+
+FILE = {"prompt": "def add(a, b):\n    ", "suffix": "\n\nprint(add(1, 2))\nprint(add(3, 4))\n"}
+
+
+def test_a_hole_is_filled_in_the_models_own_tokens_and_checked_in_its_file(scorer: Scorer) -> None:
+    with talking(scorer, "return a + b") as (served, runtime):
+        (choice,) = served.ask("POST", TEXT, FILE).record["choices"]
+    before, behind = (tuple(map(ord, FILE[part])) for part in ("prompt", "suffix"))
+    assert runtime.tasks[0].prompt == (1, 2, *before, 3, *behind, 4)
+    assert choice["text"] == "return a + b"
+    assert choice["sce"]["program"] == FILE["prompt"] + "return a + b" + FILE["suffix"]
+    assert choice["sce"]["accepted"] is True
+    assert runtime.tasks[0].sampling.stop == ("\nprint(add(1, 2))\nprint(add(3, 4))",)
+
+
+def test_a_filling_that_breaks_its_file_comes_last(scorer: Scorer) -> None:
+    with talking(scorer, "return (", "return a", "retrn a b") as (served, _):
+        texts = [choice["text"] for choice in served.ask("POST", TEXT, {**FILE, "n": 3}).record["choices"]]
+        hole = {"input_prefix": FILE["prompt"], "input_suffix": FILE["suffix"]}
+        best = served.ask("POST", INFILL, {**hole, "best_of": 3})
+    assert texts[0] == "return a"
+    assert best.record["content"] == "return a"
+
+
+def test_infill_is_llama_cpps(scorer: Scorer) -> None:
+    body = {"input_prefix": "a", "prompt": "b", "input_suffix": "c", "n_predict": 8, "samplers": ["top_k", "infill"],
+            "input_extra": [{"filename": "x.py", "text": "y"}], "top_k": 40, "top_p": 0.99, "cache_prompt": True,
+            "t_max_prompt_ms": 500, "t_max_predict_ms": 500, "n_indent": 4, "stream": False}  # fmt: skip
+    with talking(scorer, "filled") as (served, runtime):
+        record = served.ask("POST", INFILL, body).record
+        warmed = served.ask("POST", INFILL, {**body, "n_predict": 0, "samplers": []}).record
+        events = served.ask("POST", INFILL, {**body, "stream": True}).events
+    extra = (*(5, *map(ord, "x.py\ny\n")), *(5, *map(ord, "file\n")))
+    assert runtime.tasks[0].prompt == (1, *extra, 2, *map(ord, "ab"), 3, ord("c"), 4)
+    assert (record["content"], record["stop"], record["truncated"]) == ("filled", True, False)
+    assert (record["tokens_predicted"], record["tokens_evaluated"]) == (2, 5)
+    assert (warmed["content"], warmed["tokens_predicted"]) == ("", 0)
+    assert "".join(event["content"] for event in events) == "filled"
+    assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+
+
+def test_a_file_too_long_is_cut_far_from_the_hole_by_infill_and_refused_elsewhere(scorer: Scorer) -> None:
+    before, behind = "".join(map(chr, range(200, 400))), "".join(map(chr, range(400, 600)))
+    with talking(scorer, "x", context=100, max_tokens=20) as (served, runtime):
+        record = served.ask("POST", INFILL, {"input_prefix": before, "input_suffix": behind, "n_predict": 20}).record
+        refused = served.ask("POST", TEXT, {"prompt": before, "suffix": behind, "max_tokens": 20})
+    prompt = runtime.tasks[0].prompt
+    assert (len(prompt), record["truncated"]) == (80, True)
+    middle = prompt.index(3)
+    assert prompt[2:middle] == tuple(range(400 - (middle - 2), 400))
+    assert prompt[middle + 1 : -1] == tuple(range(400, 400 + len(prompt) - middle - 2))
+    assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")

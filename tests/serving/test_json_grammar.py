@@ -1,0 +1,147 @@
+"""Schemas as grammars: what they allow, through llama.cpp itself, and which are refused in bounded time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.gguf.llama import LlamaModel
+from securecoderl_edge.serving.json_grammar import LONGEST, SchemaError, grammar_of, json_grammar, literal
+
+Allows = Callable[[str, str], bool]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_gguf: Path) -> Iterator[LlamaModel]:
+    model = LlamaModel(tiny_gguf)
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="module")
+def allows(model: LlamaModel) -> Allows:
+    """Whether a grammar allows a whole text."""
+
+    def allowed(grammar: str, text: str) -> bool:
+        found = model.open_grammar(grammar)
+        for token in model.tokenize(text, is_plain=True):
+            if not found.allows(token):
+                return False
+            found.accept(token)
+        return found.allows(model.end_token())
+
+    return allowed
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 3},
+        "age": {"type": ["integer", "null"]},
+        "tags": {"type": "array", "items": {"enum": ["ab", "abc", 'x"y', "é"]}, "maxItems": 2},
+        "child": {"$ref": "#"},
+    },
+    "required": ["name"],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        (PERSON,
+         ['{"name":"a"}', '{"name": "a", "age": 3}', '{"name":"a","age":null,"tags":[]}',
+          '{"name":"a","child":{"name":"b","child":{"name":""}}}', '{"name":"a","tags":["ab","abc"]}',
+          '{"name":"a","tags":["x\\"y","é"]}', '{"name":"abc","child":{"name":"b"}}', '{\n  "name": "a"\n}'],
+         ["{}", '{"age":3}', '{"name":"abcd"}', '{"name":"a",}', '{"name":"a","tags":["a"]}', '{"name":"a"',
+          '{"name":"a","tags":["ab","ab","ab"]}', '{"name":"a","x":1}', '{"name":"a","age":1.5}', '{"name":"a"}}',
+          '{"name":"a","child":{}}', '[{"name":"a"}]']),
+        ({"type": "object"}, ["{}", '{"a":[1,{"b":null}]}'], ["[]", "1", '{"a"}', "{a:1}"]),
+        (True, ["{}", "[]", '"a"', "1", "null", "-1.5e3"], ["", "nul", "01", "+1", "[1,]"]),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", '{"a":1}'], ['{"a":"1"}']),
+        ({"type": "object", "additionalProperties": False}, ["{}"], ['{"a":1}']),
+        ({"type": "object", "required": ["b"]}, ['{"b":[]}'], ["{}", '{"a":1}']),
+        ({"anyOf": [{"type": "string"}, {"type": "boolean"}]}, ['"a"', "true"], ["null", "1"]),
+        ({"const": {"a": [1]}}, ['{"a": [1]}'], ['{"a": [2]}']),
+        ({"enum": [1, "1", None, "", "a", "ab"]}, ["1", '"1"', "null", '""', '"ab"'], ["2", '"b"', '"abc"']),
+        ({"type": "array", "minItems": 2, "maxItems": 3}, ["[1,2]", "[1,2,3]"], ["[]", "[1]", "[1,2,3,4]"]),
+        ({"type": "array", "maxItems": 0}, ["[]"], ["[1]"]), ({"type": "array", "minItems": 1}, ["[1]"], ["[]"]),
+        ({"type": "string", "minLength": 2}, ['"ab"', '"a\\n"'], ['"a"', '"']),
+        ({"type": "string", "format": "date"}, ['"2026-11-29"'], ['"2026-13-29"', '"x"']),
+        ({"type": "string", "format": "uuid"}, ['"' + "0" * 8 + "-0000-0000-0000-" + "a" * 12 + '"'], ['"0"']),
+        ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}, ["null"], ["1"]),
+        ({"properties": {"]::=\"root": {"const": "\\\"\n\x00"}}},
+         ['{"]::=\\"root": "\\\\\\"\\n\\u0000"}'], ['{"]": 1}']),
+    ],
+    ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else "",
+)  # fmt: skip
+def test_a_grammar_allows_what_the_schema_allows(
+    allows: Allows, schema: Any, right: list[str], wrong: list[str]
+) -> None:
+    grammar = json_grammar(schema)
+    assert [text for text in right if not allows(grammar, text)] == []
+    assert [text for text in wrong if allows(grammar, text)] == []
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+ARRAY = {"type": "array", "items": {"$ref": "#"}}
+DOUBLED: dict[str, Any] = {"type": "string"}
+for _ in range(12):  # two to the power of 12 ways to read "[[[[[[[[[[[["
+    DOUBLED = {"anyOf": [{"type": "array", "items": DOUBLED}, {"type": "array", "items": DOUBLED, "minItems": 1}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        5, None, [], "string", {"type": "strange"}, {"type": 5}, {"type": {}}, {"properties": []}, {"required": "a"},
+        {"properties": {}, "required": [1]}, {"enum": []}, {"enum": {}}, {"anyOf": []}, {"anyOf": {}},
+        {"items": [1], "type": "array"},
+        {"$ref": 5}, {"$ref": "#/missing"}, {"$ref": "https://example.com/x"}, {"$ref": "file:///etc/passwd"},
+        {"$ref": "#/$defs/a/b", "$defs": {"a": []}}, {"type": "string", "pattern": "a*"}, {"minimum": 1},
+        {"type": "string", "format": "email"}, {"type": "string", "maxLength": 10**9},
+        {"type": "string", "minLength": -1},
+        {"type": "string", "minLength": True}, {"type": "array", "minItems": 3, "maxItems": 2},
+        {"type": "string", "minLength": 1.5},
+        {"type": "array", "maxItems": 600, "items": {"type": "array", "maxItems": 600}}, nested(30),
+        {"enum": list(range(501))}, {"properties": {str(number): True for number in range(65)}},
+        {"anyOf": [{"type": "object"}] * 17}, {"anyOf": [ARRAY, {**ARRAY, "minItems": 1}]}, DOUBLED,
+        {"anyOf": [{"$ref": "#"}, {"type": "string"}]}, {"allOf": [True, True]}, {"not": {}},
+        {"properties": {str(number): nested(9) for number in range(60)}},
+        {"enum": ["x" * (LONGEST + 1)]},
+    ],
+    ids=lambda schema: json.dumps(schema)[:50],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_followed_is_refused(schema: Any) -> None:
+    with pytest.raises(SchemaError):
+        json_grammar(schema)
+
+
+def test_a_schema_that_is_only_itself_has_no_grammar(model: LlamaModel) -> None:
+    loop = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+    for schema in ({"$ref": "#"}, loop):
+        with pytest.raises(SceError, match="cannot read the grammar"):
+            model.open_grammar(json_grammar(schema))
+
+
+def test_a_schema_of_tools_that_cannot_be_followed_allows_any_object(allows: Allows) -> None:
+    grammar = grammar_of('"a" json-0 | "b" json-1', [{"$ref": "#/missing"}, {"type": "string", "pattern": "x"}], False)
+    assert allows(grammar, 'a{"any":1}')
+    assert allows(grammar, 'b"y"')
+    assert not allows(grammar, 'b{"any":1}')
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "\n", "é", "\x01", "\u2028", "😀", "]", 'a"::=b'])
+def test_a_literal_is_the_text_itself(allows: Allows, text: str) -> None:
+    assert allows(f"root ::= {literal(text)}\n", text)
