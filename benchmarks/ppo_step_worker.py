@@ -2,7 +2,8 @@
 
 python benchmarks/ppo_step_worker.py MODEL WAY FOLDER UPDATES      prints the results as JSON
 
-MODEL is smollm2, random, or random-HIDDEN-LAYERS: of other sizes, with the dtypes that training chooses.
+MODEL is smollm2, random, or random-HIDDEN-LAYERS: of other sizes, with the dtypes that training chooses; for
+`qwen_step.py` qwen-0.5b:COMPLETIONS:TOKENS.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import statistics
 import sys
 import tempfile
@@ -40,6 +42,13 @@ RATE, KL, TEMPERATURE, CLIP, NORM = 1e-4, 0.05, 0.7, 0.2, 1.0
 END = "<eos>"
 
 
+def as_in_training() -> None:
+    """Set up the memory of this process as `sce train` does."""
+    from securecoderl_edge.system.heap import return_large_blocks
+
+    return_large_blocks()
+
+
 def work(model: str, way: str, folder: Path, updates: int) -> None:
     """What a worker process does; its results are its last line."""
     import torch
@@ -52,13 +61,21 @@ def work(model: str, way: str, folder: Path, updates: int) -> None:
         return
     size = int(way.removeprefix("batch-")) if way.startswith("batch-") else BATCH
     if model == "smollm2":
-        setup = smollm2_setup(updates)
+        setup = recipe_setup(model, updates, 32, 160, 0.02)
+    elif model.startswith("qwen"):
+        name, completions, tokens = model.split(":")
+        setup = recipe_setup(name, updates, int(completions), int(tokens), 0.0)
+        # At the recipe's temperature some completions would be equal.
+        setup = replace(setup, ppo=replace(setup.ppo, temperature=1.2), auto=not way.endswith("-fp32"))
     else:
         setup = replace(random_setup(folder, updates, size), auto=model != "random")
     if way.startswith("trl-"):
         results = run_trl(setup, updates, way)
+    elif model.startswith("qwen"):
+        as_in_training()
+        results = {**with_parts(setup, updates), "peaks": peaks(setup)}
     elif way == "parts":
-        results = {"seconds_by_part": seconds_by_part(setup, updates)}
+        results = {"seconds_by_part": with_parts(setup, updates)["seconds_by_part"]}
     elif way.startswith("batch-"):
         found = run_ours(setup, updates, "own")
         each = statistics.median(found["cpu_seconds"]) / size
@@ -96,22 +113,30 @@ def random_setup(folder: Path, updates: int, batch: int) -> Setup:
     return Setup(folder, VOCABULARY, problems, OURS, LoraSettings(rank=16, alpha=32), ppo, auto=False)
 
 
-def smollm2_setup(updates: int) -> Setup:
-    """SmolLM2-135M on MBPP with the recipe `smollm2`, but 32 completions an update, and a KL penalty."""
+def recipe_setup(name: str, updates: int, completions: int, tokens: int, kl: float) -> Setup:
+    """A model that has a recipe of its name, trained with that on MBPP, but for the sizes of a batch and the penalty.
+
+    Args:
+        tokens: of each completion.
+    """
     from securecoderl_edge.models.architecture import read_architecture
     from securecoderl_edge.models.files import base_folder
     from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.training.recipe import resolve
     from securecoderl_edge.training.resources import training_format
 
-    settings = resolve("smollm2", (), {})
+    settings = resolve(name, (), {})
     base = base_folder(settings.model)
     ppo = replace(
-        settings.ppo, batch_size=32, rollout_sequences=32, kl_coefficient=0.02, drop_zero_variance_groups=False
-    )
+        settings.ppo, batch_size=completions, rollout_sequences=completions, kl_coefficient=kl, max_tokens=tokens,
+        drop_zero_variance_groups=False, end_with_program=False,
+    )  # fmt: skip
+    ppo = replace(ppo, learning_rate=ppo.learning_rate if isinstance(ppo.learning_rate, float) else RATE)
     problems = load_problems(settings.problems)[: (updates + 1) * ppo.batch_size // ppo.samples_per_prompt]
     format = training_format(settings, base)
-    return Setup(base, read_architecture(base).vocabulary, problems, format, settings.lora, ppo, auto=True)
+    # Rows of the output layer that no token has are not drawn either, in practice.
+    end = min(read_architecture(base).vocabulary, read_tokenizer(base).backend.get_vocab_size())
+    return Setup(base, end, problems, format, settings.lora, ppo, auto=True)
 
 
 def make_model(folder: Path, hidden: int = 256, layers: int = 4) -> None:
@@ -178,32 +203,40 @@ class ChecksumScorer:
 
 
 class Clock:
-    """CPU and wall seconds of each update."""
+    """CPU and wall seconds of each update, and its seconds in the system and page faults."""
 
     def __init__(self) -> None:
         self.cpu: list[float] = []
         self.wall: list[float] = []
+        self.system: list[list[float]] = []
         self.start()
 
     def start(self) -> None:
         """The next update begins."""
-        self._started = time.process_time(), time.monotonic()
+        self._started = time.process_time(), time.monotonic(), *_system()
 
     def stop(self) -> None:
         """It has ended."""
         self.cpu.append(time.process_time() - self._started[0])
         self.wall.append(time.monotonic() - self._started[1])
+        self.system.append([now - then for now, then in zip(_system(), self._started[2:], strict=True)])
 
     def results(self, rss_before: float, prompt_tokens: int, sampled_tokens: int) -> dict[str, Any]:
         """What `compare` reads; the first update warmed up."""
         return {
             "cpu_seconds": self.cpu[1:],
             "wall_seconds": self.wall[1:],
+            "system_seconds_and_faults": self.system[1:],
             "peak_rss_mib": round(peak_rss_bytes() / 2**20, 1),
             "rss_before_mib": rss_before,
             "prompt_tokens": prompt_tokens,
             "sampled_tokens": sampled_tokens,
         }
+
+
+def _system() -> tuple[float, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_stime, used.ru_minflt
 
 
 def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -226,6 +259,7 @@ def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], N
     decoder = Decoder(model, compute.rollout_dtype) if rollout == "own" else None
     tokenizer = replace(read_tokenizer(setup.base), ends=frozenset({setup.end}))
     learner = Learner(model, tokenizer, compute, optimizer, decoder, format=setup.format)
+    learner.measures_kl = setup.ppo.kl_coefficient > 0
     before = round(peak_rss_bytes() / 2**20, 1)
     scorer: Any = ChecksumScorer()
     settings = TrainSettings(ppo=setup.ppo, reward=RewardSettings(unparsable="paper"), seed=0)
@@ -244,8 +278,8 @@ def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], N
     return clock.results(before, prompts, tokens)
 
 
-def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
-    """CPU seconds of the parts of an update of ours, measured around its functions; indented ones are in others."""
+def with_parts(setup: Setup, updates: int) -> dict[str, Any]:
+    """As `run_ours`, with CPU seconds of the parts of an update, around its functions; indented ones are in others."""
     from securecoderl_edge.models import running_batch, sampling
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.training.update import minibatches, ppo_update, prompt_sampling, sequences
@@ -278,7 +312,43 @@ def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
         wrapped = timed(getattr(owner, name), title)
         setattr(owner, name, staticmethod(wrapped) if owner is sequences._ChunkedLogProbs else wrapped)
     found = run_ours(setup, updates, "own", lambda: spent.update(dict.fromkeys(spent, 0.0)))
-    return {name: round(seconds / updates, 3) for name, seconds in {**spent, "all": sum(found["cpu_seconds"])}.items()}
+    every = {**spent, "all": sum(found["cpu_seconds"])}
+    return {**found, "seconds_by_part": {name: round(seconds / updates, 3) for name, seconds in every.items()}}
+
+
+def peaks(setup: Setup) -> dict[str, float]:
+    """GFLOP per CPU second of products of the MLP's first weight, in the dtypes of an update: of a large product, and
+    of one with as many rows as are decoded.
+    """
+    import torch
+
+    from securecoderl_edge.models.architecture import read_architecture
+    from securecoderl_edge.models.device import Compute, compute_on_cpu
+
+    compute = compute_on_cpu("auto") if setup.auto else Compute("cpu", "fp32", torch.float32)
+    shape, found = read_architecture(setup.base), {}
+    for name, rows, dtype in (
+        ("learning", 2048, compute.products),
+        ("sampling", setup.ppo.batch_size, compute.rollout_dtype),
+    ):
+        inputs = torch.ones(rows, shape.hidden, dtype=dtype)
+        weight = torch.ones(2 * shape.intermediate, shape.hidden, dtype=dtype)
+        # The order that a library reads fastest, whatever ours does.
+        reordered = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        ways = (
+            lambda inputs=inputs, weight=weight: torch.nn.functional.linear(inputs, weight),
+            lambda inputs=inputs, weight=reordered: torch.ops.mkldnn._linear_pointwise(
+                inputs, weight, None, "none", [], ""
+            ),
+        )
+        best = float("inf")
+        for _ in range(20):
+            for way in ways:
+                started = time.process_time()
+                way()
+                best = min(best, time.process_time() - started)
+        found[name] = round(2 * rows * weight.numel() / best / 1e9, 1)
+    return found
 
 
 def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
@@ -291,14 +361,14 @@ def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
     import trl
     from datasets import Dataset
     from peft import LoraConfig
-    from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
     ppo, name = setup.ppo, way.split("-")[1].upper()
     pieces = ppo.batch_size // BATCH  # with 32 sequences in one, SmolLM2 took more than 21 GB
     tokenizer = AutoTokenizer.from_pretrained(setup.base, padding_side="left", eos_token=END)
     if tokenizer.eos_token_id != setup.end:
         raise SystemExit(f"the end of sequence is {tokenizer.eos_token_id}, not {setup.end}")
-    model = LlamaForCausalLM.from_pretrained(setup.base, dtype=torch.float32, attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(setup.base, dtype=torch.float32, attn_implementation="sdpa")
     model.generation_config.eos_token_id = None  # TRL would end completions at the model's own, too
     prompts = [setup.format.prompt(problem) for problem in setup.problems]
     clock = Clock()

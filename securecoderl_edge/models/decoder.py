@@ -1,8 +1,8 @@
 """A decoder over prepared weights with a KV cache, which sampling uses instead of the model in training.
 
-It holds plain tensors: LoRA is merged into the weights, or in 16 bits computed next to them (see `joined_linear`); the
-q, k, v and the gate, up projections are fused. This saves most of the Python and adapter overhead of a small model's
-decoding step.
+It holds plain tensors, on a CPU in the order that is multiplied fastest (see `packed_weight`). LoRA is merged into the
+weights, or in 16 bits computed next to them (see `joined_linear`); the q, k, v and the gate, up projections are fused.
+This saves most of the Python and adapter overhead of a small model's decoding step.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Decoder:
         trunk = self._trunk
         self._embedding = trunk.embed_tokens.weight
         output = self._causal.lm_head.weight
-        # Packed only if it is a copy anyway: the model keeps its own, a quarter of all weights if its vocabulary is large.
+        # Packed only if it is a copy anyway: the model keeps its own, with a large vocabulary a quarter of all weights.
         self._head = output if output.dtype == self.dtype else packed(output.to(self.dtype).contiguous())
         self._final_norm = self._scale(trunk.norm) * self._shape.logit_scale
         for number, layer in enumerate(trunk.layers):

@@ -59,7 +59,8 @@ class RunningBatch:
             )
 
         self._bias = torch.cat([_widened(self._bias, (before_old, 0)), _widened(bias, (before_new, behind_new))])
-        for layer, ((old_keys, old_values), (keys, values)) in enumerate(zip(self._cache, cache, strict=True)):
+        for layer, (old_keys, old_values) in enumerate(self._cache):
+            keys, values = cache.pop(0)  # memory never holds two caches
             self._cache[layer] = joined(old_keys, keys), joined(old_values, values)
             bound_free_memory()
         self._starts = [start + before_old for start in self._starts] + [start + before_new for start in starts]

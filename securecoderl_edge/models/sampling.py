@@ -154,6 +154,8 @@ def sample(
 ) -> list[TokenCompletion]:
     """Sample ``samples`` completions of each prompt; samples that start together share the pass over their prompt.
 
+    Where there is room for the samples of two prompts, all samples of a prompt start together.
+
     Args:
         prompts: token ids; each must be non-empty and leave room for ``max_tokens`` in the context.
         parallel: completions decoded at a time; waiting ones take the places of finished ones. By default all.
@@ -173,8 +175,13 @@ def sample(
     width, pace = min(count, parallel or count), decoder.pace
 
     def admit() -> None:
-        owners = [waiting.popleft() for _ in range(min(len(waiting), width - len(batch.owners)))]
-        batch.admit(owners, [prompts[owner // samples] for owner in owners])
+        free = min(len(waiting), width - len(batch.owners))
+        if width >= 2 * samples:
+            # All samples of a prompt at a time, for it is processed again in each call.
+            free -= (waiting[0] + free) % samples
+        if free > 0:
+            owners = [waiting.popleft() for _ in range(free)]
+            batch.admit(owners, [prompts[owner // samples] for owner in owners])
 
     admit()
     while True:

@@ -13,7 +13,7 @@ BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16"
 
 # Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds, and
 # with many rows: it reads the output projection once for all of them.
-_LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU, _LOGITS_ROWS_ON_CPU = 128 << 20, 8 << 20, 1024
+_LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU, _LOGITS_ROWS_ON_CPU = 128 << 20, 24 << 20, 1024
 # Bytes of a float32 number for each token of the vocabulary, of all rows that a GPU draws at a time.
 _DRAWN_BYTES = 256 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.

@@ -54,10 +54,11 @@ def seconds_per_update(
     trained = prompts * min(MOST_PER_PROBLEM, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
     passes, asking = float(epoch * (settings.rft.epochs if phase == "rft" else 1)), 0.0
     if phase in BY_PPO:
-        # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
-        # piece of the latter, which may be all of it or little.
-        passes = 1 + epoch * ppo.epochs
-        if settings.measures_kl(phase):
+        # One forward pass each of the reference and of the sampling policy, where advantages or minibatches need it.
+        # The first optimizer step reuses the last piece of the latter, which may be all of it or little.
+        measures_kl = settings.measures_kl(phase)
+        passes = epoch * ppo.epochs + (measures_kl or ppo.advantage == "gae" or ppo.minibatches > 1)
+        if measures_kl:
             asking = one_pass(prompts, ppo.batch_size, ppo.max_tokens, teacher or shape)
     sampled = most_completions(settings, phase)
     sampling = seconds_of_sampling(shape, formats, gpu, ppo, sampled, longest_prompt, ppo.samples_per_prompt)

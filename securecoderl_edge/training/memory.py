@@ -234,6 +234,8 @@ def _sampling(
     prompts = min(problems, max(1, ppo.rollout_sequences // samples))
     rows = prompts * samples
     length = longest_prompt + math.ceil(ppo.max_tokens / CACHE_GROWTH) * CACHE_GROWTH
+    if problems > prompts:
+        length += CACHE_GROWTH  # Rows that begin later than others end anywhere.
     token = 2 * shape.layers * shape.key_value_size * formats.rollout
     # One layer's tensors, while the prompts are processed: float32 residuals, the two halves of the MLP, their product.
     at_a_time = min(prompts, max(1, PREFILL_TOKENS // longest_prompt))

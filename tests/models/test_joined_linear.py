@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from torch import Tensor
 
+from securecoderl_edge.models import packed_weight
 from securecoderl_edge.models.adapters import LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import project
@@ -142,3 +143,25 @@ def test_sampler_and_learner_are_as_far_from_float32_with_an_adapter_as_without(
 def test_in_float32_the_sampler_with_merged_weights_is_the_learner(tiny_qwen: Path) -> None:
     model = adapted(tiny_qwen, ALL, 2e-3)
     torch.testing.assert_close(by_decoder(model, torch.float32), by_learner(model, torch.float32), atol=1e-5, rtol=1e-5)
+
+
+def test_the_sampler_with_packed_weights_is_the_learner(tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_weight, "_LARGE_BYTES", 0)
+    model = adapted(tiny_qwen, ALL, 2e-3)
+    torch.testing.assert_close(by_decoder(model, torch.float32), by_learner(model, torch.float32), atol=1e-5, rtol=1e-5)
+    decoder = Decoder(model, torch.float32)
+    decoder.refresh()
+    weight = decoder.layers[0].down.weight
+    assert isinstance(weight, Tensor)
+    assert weight.is_mkldnn == torch.backends.mkldnn.is_available()
+
+
+def test_the_output_layer_is_not_kept_twice(tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_weight, "_LARGE_BYTES", 0)
+    model = adapted(tiny_qwen, ("q_proj",), 2e-3)
+    decoder = Decoder(model, torch.float32)
+    decoder.refresh()
+    output = model.get_output_embeddings().weight
+    assert decoder._head.data_ptr() == output.data_ptr()
+    layers = sum(layer.nbytes for layer in decoder.layers)
+    assert decoder.weight_bytes == layers + output.nbytes

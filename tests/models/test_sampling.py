@@ -215,6 +215,21 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
     assert run() == compacted
 
 
+@pytest.mark.parametrize("parallel", [6, 7, 11, 100])
+def test_a_prompt_is_processed_once_for_all_of_its_completions_whenever_they_begin(
+    parallel: int, adapted: Any, tokenizer: Any
+) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    tokens = [tokenizer.encode_prompt(prompt * repeats) for prompt in PROMPTS for repeats in (3, 1)]
+    uniforms = torch.rand(len(tokens) * 3, 20, generator=torch.Generator().manual_seed(0))
+    sampler = Sampler(1.0, 20, frozenset(range(0, 400, 7)), uniforms)
+    together = sample(decoder, tokens, 3, sampler)
+    decoder.prompt_tokens = 0
+    drawn = sample(decoder, tokens, 3, sampler, parallel)
+    assert [done.token_ids for done in drawn] == [done.token_ids for done in together]
+    assert decoder.prompt_tokens == sum(map(len, tokens))
+
+
 @pytest.mark.parametrize("parallel", [1, 2, 3, 7])
 def test_a_waiting_completion_takes_the_place_of_a_finished_one(
     parallel: int, adapted: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch

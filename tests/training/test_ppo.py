@@ -56,7 +56,9 @@ def test_chunked_log_probs_equal_naive_ones_in_value_and_gradient(
 def test_log_probs_from_products_in_bfloat16_are_near_the_exact_ones(random: torch.Generator) -> None:
     hidden = torch.randn(64, 96, generator=random).requires_grad_()
     weight, targets = 0.2 * torch.randn(300, 96, generator=random), torch.randint(0, 300, (64,), generator=random)
-    exact, rounded = (chunked_log_probs(hidden, weight, targets, 0.7, (10, 70), kind) for kind in (None, torch.bfloat16))
+    exact, rounded = (
+        chunked_log_probs(hidden, weight, targets, 0.7, (10, 70), kind) for kind in (None, torch.bfloat16)
+    )
     slope, rounded_slope = (torch.autograd.grad(each.sum(), hidden)[0] for each in (exact, rounded))
     # Inputs have 8 bits, sums and results 24: logits of size 3 would have errors of 0.01 if they were rounded as well.
     torch.testing.assert_close(rounded, exact, atol=0.05, rtol=0)

@@ -184,7 +184,7 @@ def values_of(head: nn.Module, hidden: Tensor, piece: TokenBatch) -> Tensor:
 
 
 def _loss(
-    learner: Learner, piece: Trajectory, forward_pass: ForwardPass | None, ppo: PpoSettings, only_value: bool
+    learner: Learner, piece: Trajectory, forward_pass: ForwardPass, ppo: PpoSettings, only_value: bool
 ) -> tuple[Tensor, Tensor]:
     """The mean loss by the weights of a piece; `_MEANS` and the largest distance of a ratio from 1, on the device.
 

@@ -255,7 +255,9 @@ def own_completions(
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
         if learner.decoder is not None and own:
             learner.decoder.refresh()
-        at_a_time = max(1, ppo.rollout_sequences // samples)
+        together = max(1, ppo.rollout_sequences // samples)
+        # Our sampler puts waiting completions in the places of finished ones.
+        at_a_time = together if learner.decoder is None else max(1, len(own))
         for start in range(0, len(own), at_a_time):
             part = own[start : start + at_a_time]
             uniforms = torch.cat(
@@ -269,7 +271,7 @@ def own_completions(
                 ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True,
                 on_token=learner.meter.counting(ppo.max_tokens, learner.end_tokens, programs.is_over),
             )  # fmt: skip
-            completions += _sampled(learner, prompts, part, samples, sampler, on_finished)
+            completions += _sampled(learner, prompts, part, samples, sampler, together * samples, on_finished)
         if learner.decoder is not None:
             learner.decoder.release()  # the update needs the memory
     return completions
@@ -281,9 +283,10 @@ def _sampled(
     part: list[int],
     samples: int,
     sampler: Sampler,
+    parallel: int,
     on_finished: Callable[[TokenCompletion], None] | None,
 ) -> list[TokenCompletion]:
-    """Completions of a ``part`` of the prompts, decoded together."""
+    """Completions of a ``part`` of the prompts, decoded together, ``parallel`` at a time."""
     some = [prompts[number] for number in part]
 
     def renumbered(done: TokenCompletion) -> TokenCompletion:
@@ -297,7 +300,7 @@ def _sampled(
         if leaves_a_core and on_finished is not None:
             tell = on_finished
             sampler = replace(sampler, on_finished=lambda done: tell(renumbered(done)))
-        drawn = sample(learner.decoder, some, samples, sampler)
+        drawn = sample(learner.decoder, some, samples, sampler, parallel)
     return [renumbered(done) for done in drawn]
 
 
