@@ -34,6 +34,7 @@ from typing import Any, NoReturn
 _NOTIFICATION = struct.Struct("QIIiIQ6Q")
 _ANSWER = struct.Struct("Qqii")  # struct seccomp_notif_resp: id, value, error, flags
 _CONTINUE, _SYNC_WAKE_UP = 1, 1
+_IDENTITY = struct.Struct("Q")
 _FILE = struct.Struct("i")
 _TURN = struct.Struct("QQ")  # the number of a program in Python, the process id of its box
 _ATTACHED = CMSG_SPACE(_FILE.size)
@@ -141,6 +142,7 @@ class _Desk:
         self._calls: dict[int, tuple[str, int]] = seccomp.reported_calls()
         self._writing, self._receive = seccomp.WRITING, seccomp.NOTIFICATION_RECEIVE
         self._send, self._set_flags = seccomp.NOTIFICATION_SEND, seccomp.NOTIFICATION_FLAGS
+        self._is_valid = seccomp.NOTIFICATION_IS_VALID
         self._inside, self._may_open = inside, may_open
         self._memory = lockdown.Memory()
         self._zygote, self._file, self._turns = zygote, notes, turns
@@ -190,7 +192,7 @@ class _Desk:
         try:
             fcntl.ioctl(listener, self._receive, content)
             identity, process, _, number, _, _, *arguments = _NOTIFICATION.unpack(content)
-            error = self._decide(box, process, number, arguments)
+            error = self._decide(box, (listener, identity), process, number, arguments)
             if process != box.pid and not box.is_served_promptly():
                 time.sleep(PAUSE_SECONDS)
             fcntl.ioctl(listener, self._send, _ANSWER.pack(identity, 0, -error, 0 if error else _CONTINUE))
@@ -198,7 +200,7 @@ class _Desk:
             if problem.errno not in (errno.ENOENT, errno.EINTR):  # the process has ended, or a signal woke it
                 raise
 
-    def _decide(self, box: _Box, process: int, number: int, arguments: Sequence[int]) -> int:
+    def _decide(self, box: _Box, call: tuple[int, int], process: int, number: int, arguments: Sequence[int]) -> int:
         """The error number of a refusal; 0 lets the call go on, to Landlock."""
         kind, position = self._calls[number]
         is_opening, is_unknown = kind == "open", kind == "openat2"
@@ -209,6 +211,8 @@ class _Desk:
             return 0  # they import what programs use and name
         path = self._path(process, arguments, position) if position >= 0 else b""
         is_attempt = self._inside.is_attempt(path, process) if kind == "read" else path != b"/dev/null"
+        if is_attempt and path and not self._still_waits(*call):
+            path, is_attempt = b"", kind != "read"
         if is_attempt:
             self._note(box, kind, path[:MOST_PATH_BYTES])
         if is_unknown:
@@ -216,6 +220,14 @@ class _Desk:
         if kind == "read" and self._may_open:
             return 0
         return errno.EACCES if is_opening else errno.EPERM
+
+    def _still_waits(self, listener: int, identity: int) -> bool:
+        """False if a signal has ended the call: its path could be read from memory that is used anew."""
+        try:
+            fcntl.ioctl(listener, self._is_valid, _IDENTITY.pack(identity))
+        except OSError:
+            return False
+        return True
 
     def _note(self, box: _Box, kind: str, path: bytes) -> None:
         if box.note(kind, path):

@@ -106,8 +106,8 @@ class Profiles:
         """Let programs open what is `AT_THE_START` without asking the notary, whose places ``maps`` tells.
 
         It is the ``/proc/self/maps`` of a program. Addresses are not randomized, so all programs have the same
-        libraries in the same places. The texts there cannot be written to; where a program changes that, or a library lies
-        elsewhere, nothing but a note depends on it.
+        libraries in the same places, with texts that cannot be written to. Where a program changes that, or a library
+        lies elsewhere, only a note depends on it.
         """
         files = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader])
         unasked = texts_in(maps, AT_THE_START)[:MOST_TEXTS]
