@@ -146,7 +146,7 @@ class _Desk:
         self._inside, self._may_open = inside, may_open
         self._memory = lockdown.Memory()
         self._zygote, self._file, self._turns = zygote, notes, turns
-        self._turn, self._latest = -1, _Box(0)
+        self._turn, self._latest = b"", _Box(0)
 
     def serve(self, arrivals: Any) -> NoReturn:
         """Answer for one box after the other; the death signal ends it."""
@@ -181,10 +181,9 @@ class _Desk:
 
     def _box_at_work(self) -> _Box:
         """Of programs in Python there is one at a time, and it wrote down its turn."""
-        content = os.pread(self._turns, _TURN.size, 0)
-        turn, pid = _TURN.unpack(content) if content else (self._turn, 0)
+        turn = os.pread(self._turns, _TURN.size, 0)
         if turn != self._turn:
-            self._turn, self._latest = turn, _Box(pid)
+            self._turn, self._latest = turn, _Box(_TURN.unpack(turn)[1])
         return self._latest
 
     def _answer(self, listener: int, box: _Box) -> None:
