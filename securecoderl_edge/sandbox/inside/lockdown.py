@@ -221,7 +221,7 @@ class Memory:
 
     def number(self, process: int, address: int) -> int:
         """The unsigned number of eight bytes there; 0 if it cannot be read."""
-        return int.from_bytes(self._buffer[:8], sys.byteorder) if self._read(process, address, 8) else 0
+        return int.from_bytes(self._buffer.raw[:8], sys.byteorder) if self._read(process, address, 8) else 0
 
     def _read(self, process: int, address: int, length: int) -> bool:
         self._there.base, self._here.length, self._there.length = address, length, length
