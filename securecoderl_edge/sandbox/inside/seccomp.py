@@ -108,8 +108,8 @@ _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
 _CLONE_THREAD = 0x00010000
 _MAP_SHARED, _MAP_HUGETLB = 1, 0x40000
-# How a box forks: as the C library does, and with CLONE_PARENT_SETTID, which nothing else sets without CLONE_THREAD.
-FORK_OF_A_BOX = 0x01300000 | signal.SIGCHLD
+# How a zygote and a box fork: as the C library does, and with CLONE_DETACHED, which has no effect and nobody sets.
+FORK_OF_A_BOX = 0x01600000 | signal.SIGCHLD
 _RLIMIT_STACK = 3
 _AT_EMPTY_PATH = 0x1000
 _PID_MARK = 0x5A5A1234
