@@ -1,13 +1,14 @@
 """What do notes of refused attempts cost, and are there any of programs that try nothing?
 
-    git worktree add before COMMIT
-    python benchmarks/denied.py cost before . --json benchmarks/results/denied-cost.json
+    python benchmarks/denied.py cost --json benchmarks/results/denied-cost.json
+    python benchmarks/denied.py cost BEFORE . --json benchmarks/results/reward-cost.json
     python benchmarks/denied.py references PROBLEMS... --json benchmarks/results/denied.json
 
-``cost`` compares two source trees: one worker of each runs the same program with five tests, in Python and in C, in
-turn, so that a busy machine slows both. Costs are CPU times of sce's process and of all below it. The ratio is that of
-the medians, its interval from 2,000 resamples of the turns. ``references`` runs the reference solution of up to 1,000
-problems, drawn at random, and names those that leave a note.
+``cost`` compares two source trees, without any this one without notes and with them: one worker of each runs the same
+program with five tests, in Python and in C, in turn, so that a busy machine slows both. Costs are CPU times of sce's
+process and of all below it. The ratio is that of the sums, its interval from 2,000 resamples of pairs of turns. (BEFORE
+is a tree of an earlier commit: ``git worktree add BEFORE COMMIT``.) ``references`` runs the reference solution of up to
+1,000 problems, drawn at random, and names those that leave a note.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import json
 import os
 import random
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,9 +49,10 @@ print(best, Counter(numbers).most_common(1))
         )
     ),
 }
+TREE = Path(__file__).parents[1]
 TESTS = 5
 INPUTS = [f"20\n{' '.join(str(place * step % 17 - 5) for place in range(20))}\n" for step in range(1, TESTS + 1)]
-TURNS, AT_ONCE = 60, {"python": 20, "c": 4}
+AT_ONCE = {"python": 10, "c": 2}
 PROBLEMS = 1000
 
 
@@ -56,20 +60,33 @@ def main() -> None:
     """Compare two trees, or run references."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=("cost", "references", "serve"))
-    parser.add_argument("arguments", nargs="+", help="two trees, or files of problems")
+    parser.add_argument("arguments", nargs="*", help="two trees, or files of problems")
+    parser.add_argument("--turns", type=int, default=200, help="of each tree and language")
     parser.add_argument("--level", default="auto", help="of the sandbox")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     if arguments.what == "serve":
         serve(arguments.arguments[0], arguments.level)
         return
-    measure = cost if arguments.what == "cost" else references
-    publish(measure(arguments.arguments, arguments.level), arguments.json)
+    if arguments.what == "references":
+        publish(references(arguments.arguments, arguments.level), arguments.json)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        trees = arguments.arguments or [_without_notes(Path(folder)), str(TREE)]
+        publish(cost(trees, arguments.level, arguments.turns), arguments.json)
 
 
-def cost(trees: Sequence[str], level: str) -> dict[str, Any]:
+def _without_notes(folder: Path) -> str:
+    """A copy of this tree in which nobody can listen to refused calls."""
+    shutil.copytree(TREE / "securecoderl_edge", folder / "securecoderl_edge")
+    with (folder / "securecoderl_edge" / "sandbox" / "inside" / "lockdown.py").open("a") as file:
+        file.write("\n\ndef can_listen() -> bool:\n    return False\n")
+    return str(folder)
+
+
+def cost(trees: Sequence[str], level: str, turns: int) -> dict[str, Any]:
     """CPU milliseconds of a program in each tree, and the ratio of the second to the first."""
-    found: dict[str, Any] = {"tests": TESTS, "turns": TURNS}
+    found: dict[str, Any] = {"tests": TESTS, "turns": turns}
     for language, count in AT_ONCE.items():
         command = [sys.executable, "-B", str(Path(__file__).resolve()), "serve", language, "--level", level]
         servers = [
@@ -83,17 +100,17 @@ def cost(trees: Sequence[str], level: str) -> dict[str, Any]:
             for tree in map(os.path.abspath, trees)
         ]
         costs: list[list[float]] = [[], []]
-        for turn in range(TURNS):
+        for turn in range(turns):
             for place in (0, 1) if turn % 2 else (1, 0):
                 costs[place].append(_ask(servers[place], count))
         for server in servers:
             server.communicate()
-        first, second = map(statistics.median, costs)
-        draw = random.Random(0)
-        ratios = sorted(_resampled(costs, draw) for _ in range(2000))
+        pairs, draw = list(zip(*costs, strict=True)), random.Random(0)
+        ratios = sorted(_ratio(draw.choices(pairs, k=turns)) for _ in range(2000))
+        first, second = map(statistics.mean, costs)
         found[language] = {
             "cpu_ms": [1e3 * first, 1e3 * second],
-            "ratio": second / first,
+            "ratio": _ratio(pairs),
             "interval": [ratios[50], ratios[-51]],
         }
     return found
@@ -107,9 +124,8 @@ def _ask(server: subprocess.Popen[str], count: int) -> float:
     return float(server.stdout.readline()) / count
 
 
-def _resampled(costs: Sequence[Sequence[float]], draw: random.Random) -> float:
-    first, second = (statistics.median(draw.choices(each, k=len(each))) for each in costs)
-    return second / first
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return sum(second for _, second in pairs) / sum(first for first, _ in pairs)
 
 
 def serve(language: str, level: str) -> None:

@@ -205,7 +205,7 @@ def test_when_the_parent_is_killed_no_process_stays_behind() -> None:
         assert parent.stdout is not None
         family = [int(pid) for pid in parent.stdout.readline().split()]
         parent.kill()
-    assert len(family) == 3
+    assert len(family) >= 3  # the notary can be among them
     for pid in family:
         wait_until_gone(pid)
 

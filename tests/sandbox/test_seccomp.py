@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import signal
 import struct
 from functools import cache
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.sandbox.inside import seccomp
+from securecoderl_edge.sandbox.inside import profiles, seccomp
 
 
 @cache
@@ -217,3 +219,31 @@ def test_a_box_forks_and_reads_by_itself_and_takes_no_second_listener(machine: s
     assert [verdict(box, machine, number[name]) for name in seccomp.LISTENING] == [EPERM, EPERM]
     test = [*box, seccomp.program_filter(4321, machine, reports=True)]
     assert verdict(test, machine, number["clone"], seccomp.FORK_OF_A_BOX) == EPERM
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_only_reading_of_a_path_at_a_known_address_asks_nobody(machine: str) -> None:
+    address, column = 0x7FFF_F7FF_30B1, list(seccomp.AUDIT_ARCHITECTURES).index(machine)
+    addresses = [address, *(0x7FFF_0000_0000 + place for place in range(profiles.MOST_TEXTS - 1))]
+    program = seccomp.native_filter(4321, 500, machine, reports=True, unasked=addresses)
+    for name, position in (("open", 0), ("openat", 1)):
+        number = seccomp.INSPECTED[name][column]
+        if number is None:
+            continue
+        for path in (*addresses, address + 1, address + (1 << 32), address & 0xFFFFFFFF, 0):
+            for flags in (os.O_RDONLY, os.O_CLOEXEC, os.O_WRONLY, os.O_RDWR, os.O_CREAT):
+                is_free = path in addresses and not flags & seccomp.WRITING
+                arguments = [*[0] * position, path, flags]
+                assert simulate(program, machine, number, *arguments) == (ALLOWED if is_free else ASKED)
+
+
+def test_texts_are_found_where_a_process_has_them_and_cannot_write() -> None:
+    text = os.path.basename(__file__)  # in no file that is mapped
+    known = "/etc/ld.so.cache"
+    found = profiles.texts_in(Path("/proc/self/maps").read_bytes(), [text, known])
+    if platform.libc_ver()[0] == "glibc":
+        assert found
+    assert all(ctypes.string_at(address) == known.encode() for address in found)
+    assert profiles.texts_in(b"1000-2000 rw-p 00000000 00:01 7 /etc/passwd\n", [""]) == []
+    assert profiles.texts_in(b"1000-2000 r--p 00000000 00:01 7 /memfd:sandbox (deleted)\n", [""]) == []
+    assert profiles.texts_in(b"1000-2000 rw-p 00000000 00:01 7\n", [""]) == []

@@ -67,7 +67,7 @@ class Confinement:
         self._library: Any = load("library")
         self._load = load
         self.notary: Any = None
-        self.fork: Any = None  # of a box, if not as everybody forks
+        self.fork: Any = None  # of the zygote and of boxes, if not as everybody forks
         self._seal: Any = None
         # Whether a test process can have children that must be looked for when it ends.
         self.programs_may_fork = self._seccomp is None
@@ -109,7 +109,7 @@ class Confinement:
         self._lockdown.drop_capabilities()
         self._lockdown.Filter(self._seccomp.supervisor_filter(reports=has_reports)).install()
         if self.notary is not None:
-            self.notary.start()
+            self.notary.start(listens=True)
         template = self._seccomp.program_filter_template(may_open=is_full, reports=has_reports)
         self._seal = self._lockdown.Seal(*template, self.notary.pid if has_reports else 0)
 

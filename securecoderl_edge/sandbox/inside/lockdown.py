@@ -53,9 +53,6 @@ _plain_read = ctypes.PyDLL(None).process_vm_readv
 _plain_read.restype = ctypes.c_ssize_t
 
 
-_child_id = ctypes.c_int()  # where the kernel writes it at a fork with flags of our own
-
-
 class _FilterProgram(ctypes.Structure):
     """``struct sock_fprog``."""
 
@@ -149,8 +146,8 @@ def fork_with(flags: int) -> Callable[[], int]:
     prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(own_id))
     address = own_id.value or 0
     # The C library keeps the number of a thread there. On aarch64 the last two arguments are the other way round.
-    last = (address, 0) if platform.machine() == "x86_64" else (0, address)
-    arguments = _call_arguments(_SYS_CLONE[platform.machine()], flags, 0, ctypes.addressof(_child_id), *last)
+    last = (address,) if platform.machine() == "x86_64" else (0, address)
+    arguments = _call_arguments(_SYS_CLONE[platform.machine()], flags, 0, 0, *last)
     return functools.partial(_plain_syscall, *arguments)
 
 
@@ -221,7 +218,7 @@ class Memory:
 
     def number(self, process: int, address: int) -> int:
         """The unsigned number of eight bytes there; 0 if it cannot be read."""
-        return int.from_bytes(self._buffer[:8], sys.byteorder) if self._read(process, address, 8) else 0
+        return int.from_bytes(self._buffer.raw[:8], sys.byteorder) if self._read(process, address, 8) else 0
 
     def _read(self, process: int, address: int, length: int) -> bool:
         self._there.base, self._here.length, self._there.length = address, length, length
@@ -255,7 +252,7 @@ class Seal:
     Args:
         program: a filter with a place for the process id.
         place: the offset of that place.
-        reader: a process that may read its memory, or 0.
+        reader: a process that may read its memory, which is dumpable, or 0.
     """
 
     def __init__(self, program: bytes, place: int, reader: int = 0) -> None:
@@ -263,9 +260,8 @@ class Seal:
         self._filter = Filter(program)
         self._own_id = self._filter.word(place)
         self._arguments = self._filter.arguments
-        self._leaves = [_prctl_arguments(PR_SET_DUMPABLE, 1, 0)] if reader else []
-        if reader and os.path.exists(_YAMA):
-            self._leaves.append(_prctl_arguments(_PR_SET_PTRACER, reader, 0))
+        is_asked = reader and os.path.exists(_YAMA)
+        self._leave = _prctl_arguments(_PR_SET_PTRACER, reader, 0) if is_asked else None
 
     def put_on(self, parent: int) -> None:
         """In a test process.
@@ -275,8 +271,8 @@ class Seal:
         """
         self._death_signal.ask_for(parent)
         self._own_id.value = os.getpid()
-        for leave in self._leaves:
-            _plain_prctl(*leave)
+        if self._leave is not None:
+            _plain_prctl(*self._leave)
         if _plain_prctl(*self._arguments) != 0:
             raise OSError("the kernel refuses a filter")
 

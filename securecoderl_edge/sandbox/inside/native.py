@@ -76,6 +76,7 @@ class Native:
         analyzers: the command of each, by its name.
     """
 
+    fork = None  # as of `Confinement`
     trial = TELLING_TRIAL
     measured = ""
     is_suspect = False

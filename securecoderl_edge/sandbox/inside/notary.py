@@ -3,9 +3,10 @@
     zygote --fork--> notary
     zygote --fork--> box --fork--> test process     what it tries in vain --kernel--> notary
 
-A box puts on a filter whose refusals are notifications (`seccomp.reporting_filter`) and passes its listener to the
-notary before it reads the program. A process has one listener at most, and the box closes its own, so neither it nor a
-program can answer in the notary's place. Without a notary the same calls fail all the same.
+The zygote puts on a filter whose refusals are notifications (`seccomp.reporting_filter`), once for all that descends
+from it, and passes its listener to the notary. Programs in C have one each, since compilers may do more. A process has
+one listener at most, and the zygote keeps none, so neither a box nor a program can answer in the notary's place.
+Without a notary the same calls fail all the same.
 
 Noted are attempts to use the network, to write, to start a process or another program, and to read a file that lies
 outside and exists; not what an interpreter or a C library looks at by itself (`HARMLESS`). Programs choose the paths:
@@ -33,7 +34,9 @@ from typing import Any, NoReturn
 _NOTIFICATION = struct.Struct("QIIiIQ6Q")
 _ANSWER = struct.Struct("Qqii")  # struct seccomp_notif_resp: id, value, error, flags
 _CONTINUE, _SYNC_WAKE_UP = 1, 1
+_IDENTITY = struct.Struct("Q")
 _FILE = struct.Struct("i")
+_TURN = struct.Struct("QQ")  # the number of a program in Python, the process id of its box
 _ATTACHED = CMSG_SPACE(_FILE.size)
 _AT_FDCWD = -100
 _LONGEST_PATH, _MOST_LINKS = 4096, 40  # that the kernel follows
@@ -71,38 +74,49 @@ class Notary:
         self._lockdown, self._seccomp, self._may_open = lockdown, seccomp, may_open
         self._readable, self._harmless = readable, HARMLESS.union(harmless)
         self._ours, self._theirs = socketpair()
-        self._notes = os.memfd_create("notes", os.MFD_CLOEXEC)
+        self._notes, self._turns = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("notes", "turns"))
+        self._turn = 0
         self._filter = lockdown.Filter(seccomp.reporting_filter())
         self.way = self._theirs.fileno()
         self._passing = lockdown.Passing(self.way)
 
-    def start(self) -> None:
-        """In the zygote, once it is confined."""
+    def start(self, *, listens: bool) -> None:
+        """In the zygote, once it is confined.
+
+        Args:
+            listens: whether the notary is asked for all that descends from the zygote, from here on.
+
+        Raises:
+            OSError: the kernel or the container refuses.
+        """
         zygote = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 self._lockdown.DeathSignal().ask_for(zygote)
                 self._lockdown.prctl(self._lockdown.PR_SET_NAME, ctypes.addressof(NAME))  # for those who list processes
-                keep = sorted((self._ours.fileno(), self._notes))
+                keep = sorted((self._ours.fileno(), self._notes, self._turns))
                 for low, high in zip((3, *(each + 1 for each in keep)), (*keep, 1 << 16), strict=True):
                     os.closerange(low, high)
                 seen = _Inside(self._readable, self._harmless)
-                _Desk(self._lockdown, self._seccomp, seen, self._may_open, self._notes).serve(self._ours)
+                desk = _Desk(self._lockdown, self._seccomp, seen, self._may_open, zygote, self._notes, self._turns)
+                desk.serve(self._ours)
             finally:
                 os._exit(1)
         self._ours.close()
+        if listens:
+            listener = self._filter.install_with_listener()
+            self._passing.send(listener)
+            os.close(listener)
+            self._theirs.close()
 
     def begin(self) -> None:
-        """In the box, before it reads anything: from here on the notary is asked.
-
-        Raises:
-            OSError: the kernel or the container refuses, or the notary has died.
-        """
-        listener = self._filter.install_with_listener()
-        self._passing.send(listener)
-        for descriptor in (listener, self.way, self._notes):
-            os.close(descriptor)
+        """In the box of a program in Python, before it reads anything."""
+        os.pwrite(self._turns, _TURN.pack(self._turn, os.getpid()), 0)
+        os.close(self._turns)
+        os.close(self._notes)
+        # It may read the memory of the tests, which inherit this, and have all that is in a box's.
+        self._lockdown.prctl(self._lockdown.PR_SET_DUMPABLE, 1)
 
     def notes(self, box: int) -> str:
         """In the zygote, when a box has ended: its notes, ``KIND:COUNT:PATH`` each, with the path in hex.
@@ -112,6 +126,7 @@ class Notary:
         """
         if os.waitpid(self.pid, os.WNOHANG)[0]:
             raise OSError("the notary has died")
+        self._turn += 1
         text = os.pread(self._notes, MOST_BYTES, 0)
         if not text:
             return ""
@@ -123,46 +138,62 @@ class Notary:
 class _Desk:
     """The notary's own side."""
 
-    def __init__(self, lockdown: Any, seccomp: Any, inside: _Inside, may_open: bool, notes: int) -> None:
+    def __init__(
+        self, lockdown: Any, seccomp: Any, inside: _Inside, may_open: bool, zygote: int, notes: int, turns: int
+    ) -> None:
         self._calls: dict[int, tuple[str, int]] = seccomp.reported_calls()
         self._writing, self._receive = seccomp.WRITING, seccomp.NOTIFICATION_RECEIVE
         self._send, self._set_flags = seccomp.NOTIFICATION_SEND, seccomp.NOTIFICATION_FLAGS
+        self._is_valid = seccomp.NOTIFICATION_IS_VALID
         self._inside, self._may_open = inside, may_open
         self._memory = lockdown.Memory()
-        self._file = notes
+        self._zygote, self._file, self._turns = zygote, notes, turns
+        self._turn, self._latest = b"", _Box(0)
 
     def serve(self, arrivals: Any) -> NoReturn:
         """Answer for one box after the other; the death signal ends it."""
         events = select.poll()
         events.register(arrivals, select.POLLIN)
-        boxes: dict[int, _Box] = {}
-        latest = _Box(0)
+        boxes: dict[int, _Box | None] = {}
         while True:
             for descriptor, event in events.poll():
-                box = boxes.get(descriptor)
-                if box is None:
-                    head, ((_, _, attached),), _, _ = arrivals.recvmsg(_FILE.size, _ATTACHED)
+                if descriptor not in boxes:
+                    head, ancillary, _, _ = arrivals.recvmsg(_FILE.size, _ATTACHED)
+                    if not head:  # no more will come
+                        events.unregister(arrivals)
+                        continue
+                    ((_, _, attached),) = ancillary
                     (listener,) = _FILE.unpack(attached)
                     (pid,) = _FILE.unpack(head)
-                    if pid != latest.pid:  # the tests of a program in C have a listener each
-                        latest = _Box(pid)
-                    boxes[listener] = latest
+                    if pid == self._zygote:
+                        boxes[listener] = None
+                    else:
+                        if pid != self._latest.pid:  # the tests of a program in C have a listener each
+                            self._latest = _Box(pid)
+                        boxes[listener] = self._latest
                     with suppress(OSError):  # a kernel older than 6.6: it is slower then
                         fcntl.ioctl(listener, self._set_flags, _SYNC_WAKE_UP)
                     events.register(listener, select.POLLIN)
                 elif event & select.POLLIN:
-                    self._answer(descriptor, box)
+                    self._answer(descriptor, boxes[descriptor] or self._box_at_work())
                 else:  # nobody has the filter any more
                     events.unregister(descriptor)
                     os.close(descriptor)
                     del boxes[descriptor]
+
+    def _box_at_work(self) -> _Box:
+        """Of programs in Python there is one at a time, and it wrote down its turn."""
+        turn = os.pread(self._turns, _TURN.size, 0)
+        if turn != self._turn:
+            self._turn, self._latest = turn, _Box(_TURN.unpack(turn)[1])
+        return self._latest
 
     def _answer(self, listener: int, box: _Box) -> None:
         content = bytearray(_NOTIFICATION.size)
         try:
             fcntl.ioctl(listener, self._receive, content)
             identity, process, _, number, _, _, *arguments = _NOTIFICATION.unpack(content)
-            error = self._decide(box, process, number, arguments)
+            error = self._decide(box, (listener, identity), process, number, arguments)
             if process != box.pid and not box.is_served_promptly():
                 time.sleep(PAUSE_SECONDS)
             fcntl.ioctl(listener, self._send, _ANSWER.pack(identity, 0, -error, 0 if error else _CONTINUE))
@@ -170,17 +201,19 @@ class _Desk:
             if problem.errno not in (errno.ENOENT, errno.EINTR):  # the process has ended, or a signal woke it
                 raise
 
-    def _decide(self, box: _Box, process: int, number: int, arguments: Sequence[int]) -> int:
+    def _decide(self, box: _Box, call: tuple[int, int], process: int, number: int, arguments: Sequence[int]) -> int:
         """The error number of a refusal; 0 lets the call go on, to Landlock."""
         kind, position = self._calls[number]
         is_opening, is_unknown = kind == "open", kind == "openat2"
         if is_opening or is_unknown:
             flags = self._memory.number(process, arguments[2]) if is_unknown else arguments[position + 1]
             kind = "write" if flags & self._writing else "read"
-        if kind == "read" and process == box.pid:
-            return 0  # it imports what the program names
+        if kind == "read" and process in (box.pid, self._zygote):
+            return 0  # they import what programs use and name
         path = self._path(process, arguments, position) if position >= 0 else b""
         is_attempt = self._inside.is_attempt(path, process) if kind == "read" else path != b"/dev/null"
+        if is_attempt and path and not self._still_waits(*call):
+            path, is_attempt = b"", kind != "read"
         if is_attempt:
             self._note(box, kind, path[:MOST_PATH_BYTES])
         if is_unknown:
@@ -188,6 +221,14 @@ class _Desk:
         if kind == "read" and self._may_open:
             return 0
         return errno.EACCES if is_opening else errno.EPERM
+
+    def _still_waits(self, listener: int, identity: int) -> bool:
+        """False if a signal has ended the call: its path could be read from memory that is used anew."""
+        try:
+            fcntl.ioctl(listener, self._is_valid, _IDENTITY.pack(identity))
+        except OSError:
+            return False
+        return True
 
     def _note(self, box: _Box, kind: str, path: bytes) -> None:
         if box.note(kind, path):

@@ -96,17 +96,18 @@ class Profiles:
         lockdown.drop_capabilities()
         lockdown.Filter(self._seccomp.supervisor_filter(native=True, reports=reports)).install()
         if self.notary is not None:
-            self.notary.start()
+            self.notary.start(listens=False)
         for tool in self._tools:
             readable = self._libraries if tool == self._emulator else self._readable
             self._layers[tool] = self._files((*readable, *DEVICES), [tool, self._loader]) + self._filter(may_write=True)
         self.ask_less(b"")
 
     def ask_less(self, maps: bytes) -> None:
-        """Let programs open what is `AT_THE_START` without asking the notary, if a program's ``/proc/self/maps`` is known.
+        """Let programs open what is `AT_THE_START` without asking the notary, whose places ``maps`` tells.
 
-        Addresses are not randomized, so all programs have the same libraries in the same places. The texts there cannot
-        be written to; where a program changes that, or a library lies elsewhere, nothing but a note depends on it.
+        It is the ``/proc/self/maps`` of a program. Addresses are not randomized, so all programs have the same
+        libraries in the same places, with texts that cannot be written to. Where a program changes that, or a library
+        lies elsewhere, only a note depends on it.
         """
         files = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader])
         unasked = texts_in(maps, AT_THE_START)[:MOST_TEXTS]
@@ -165,5 +166,9 @@ def texts_in(maps: bytes, texts: Sequence[str]) -> list[int]:
                 content = file.read(end - start)
         except OSError:
             continue  # a memory file, such as the program's own
-        found += [start + match.start() for text in texts for match in re.finditer(re.escape(os.fsencode(text)) + b"\0", content)]
+        found += [
+            start + match.start()
+            for text in texts
+            for match in re.finditer(re.escape(os.fsencode(text)) + b"\0", content)
+        ]
     return found

@@ -113,7 +113,7 @@ def serve(prepare: Callable[[str], Any], box: Callable[..., NoReturn]) -> None:
         if not request:
             return
         if request.startswith("program"):  # anything else was meant for a box that died
-            pid = fork()
+            pid = (layers.fork or fork)()
             if pid == 0:
                 box(zygote, request, files, control, layers)
             if pid < 0:
@@ -159,7 +159,7 @@ def settle() -> None:
 def _try_out(layers: Any) -> None:
     """Confine one process that does nothing: a layer that fails later would look like a program's fault."""
     zygote = os.getpid()
-    pid = fork()
+    pid = (layers.fork or fork)()
     if pid == 0:
         try:
             layers.begin_box(zygote)
