@@ -65,7 +65,7 @@ def evaluated(data: Path) -> list[Problem]:
 
 
 def function_candidates(data: Path, work: Path, counts: dict[str, Counter[str]]) -> dict[str, list[Problem]]:
-    """Candidates for training by source, in the order in which they are preferred; ``counts`` tells what is left out."""
+    """Candidates for training by source, the preferred ones first; ``counts`` tells what is left out."""
     sources = {
         "mbpp": load_problems("mbpp:clean", sys.maxsize),
         "apps": imported(data, APPS, work),

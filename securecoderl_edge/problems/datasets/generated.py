@@ -6,8 +6,9 @@
 Of codeio the inputs are those of the generator, with a fixed seed, and the outputs those of the reference solution.
 
 The programs of SafeSQL read a database file and are vulnerable, so they are insecure solutions. Here the database is in
-memory, and the given code builds it. Each attack becomes a security test if the program prints a line that it does not
-print when the quotes in its input are doubled: this line is forbidden.
+memory, and the given code builds it. The solution is the same program with parameters in its queries, if it can be
+rewritten so; `sce data check` finds out whether it gives the same. Each attack becomes a security test if the program
+prints a line that it does not print when the quotes in its input are doubled: this line is forbidden.
 Sources: https://github.com/open-thought/reasoning-gym, https://github.com/yaof20/ReaL
 """
 
@@ -22,6 +23,7 @@ from securecoderl_edge.problems.datasets.evalplus_inputs import source_of
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.secodeplt import check_needs
+from securecoderl_edge.problems.datasets.sql_parameters import with_parameters
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem, SecurityTest
@@ -111,6 +113,7 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
         tests=stdin_tests([t.get("input") for t in tests], [t.get("output") for t in tests], identifier, tally),
         starter_code=given,
         security_tests=security_tests,
+        solutions=(f"{given}\n{secure}",) if (secure := with_parameters(program)) else (),
         insecure_solutions=(f"{given}\n{program}\n",),
         source="safesql",
         tags=("CWE-89",),
