@@ -172,19 +172,8 @@ def _mutated(
 ) -> Iterator[tuple[Problem, str, str]]:
     for problem in problems:
         few = with_few_tests(problem, _FEW)
-        given, own = _parts_of(references.get(problem.id, ""), problem)
-        for each in mutants(own, problem.entry_point or "", most, seed):
-            yield few, each.change, f"{given}{each.program}"
-
-
-def _parts_of(reference: str, problem: Problem) -> tuple[str, str]:
-    """The given code that a program begins with, which is no work of its own, and the rest."""
-    given = problem.starter_code
-    if problem.kind == "stdin" and given.strip() and reference.startswith(given):
-        rest = reference.removeprefix(given).lstrip("\n")
-        if parse(rest) is not None:
-            return f"{given.rstrip()}\n\n", rest
-    return "", reference
+        for each in mutants(references.get(problem.id, ""), problem.entry_point or "", most, seed):
+            yield few, each.change, each.program
 
 
 def _scored(scorer: Scorer, programs: Iterable[tuple[Problem, str, str]]) -> Iterator[tuple[Problem, str, Score]]:
