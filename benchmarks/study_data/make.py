@@ -58,8 +58,8 @@ EVALUATION_PROGRAMS = 200
 class Maker:
     """One call: where files are, until when work begins, and the counts so far."""
 
-    def __init__(self, data: Path, out: Path, minutes: float) -> None:
-        self.data, self.out, self.work = data, out, out / "work"
+    def __init__(self, data: Path, out: Path, minutes: float, limit: int | None) -> None:
+        self.data, self.out, self.work, self.limit = data, out, out / "work", limit
         self.deadline = time.monotonic() + 60 * minutes
         self.counts: dict[str, Any] = {}
         self.files: dict[str, Any] = {}
@@ -67,6 +67,7 @@ class Maker:
 
     def strong(self, name: str, problems: Sequence[Problem], rule: Rule) -> list[Problem]:
         """The problems that fulfil a rule; the counts are kept under a name."""
+        problems = problems[: self.limit]
         outcome = self.look(problems, rule)
         self.counts[name] = {"looked at": len(problems), **outcome.to_record()}
         tell(f"{name}: {outcome.counts[KEPT]} of {len(problems)}{'' if outcome.finished else ', not finished'}")
@@ -87,7 +88,7 @@ class Maker:
         """Look at a chunk of each list in turn, so that unfinished work has a part of each."""
         chunks = [
             [(problems[start : start + CHUNK], rule) for start in range(0, len(problems), CHUNK)]
-            for problems, rule in lists
+            for problems, rule in ((each[: self.limit], rule) for each, rule in lists)
         ]
         for row in itertools.zip_longest(*chunks):
             for chunk in filter(None, row):
@@ -100,11 +101,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the downloaded files")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after this time")
+    parser.add_argument("--limit", type=int, metavar="N", help="a rehearsal with the first N candidates of each source")
     parser.add_argument("--json", type=Path, default=RESULT, help="file for the counts")
     arguments = parser.parse_args()
     if missing := [name for name in FILES if not (arguments.data / name).is_file()]:
         parser.error(f"{arguments.data}: missing {', '.join(missing)}; README.md says where they come from")
-    maker = Maker(arguments.data, arguments.out, arguments.minutes)
+    maker = Maker(arguments.data, arguments.out, arguments.minutes, arguments.limit)
     told, untold_statements = secure_candidates(maker)
     queries = safe_query_candidates(maker)
     away = evaluated(maker.data)
@@ -113,11 +115,17 @@ def main() -> None:
     make_security(maker, told, untold_statements, queries)
     train = make_functions(maker, functions, away)
     make_programs(maker, train, away)
-    record = {"files": maker.files, "counts": maker.counts, "machine": describe_machine()}
-    with write_atomically(arguments.json) as out:
-        out.write(json.dumps(record, indent=1) + "\n")
+    if arguments.limit is None:
+        write_record(maker, arguments.json)
     for name, file in maker.files.items():
         tell(f"{name}: {file['problems']} problems")
+
+
+def write_record(maker: Maker, file: Path) -> None:
+    """Write counts and sums."""
+    record = {"files": maker.files, "counts": maker.counts, "machine": describe_machine()}
+    with write_atomically(file) as out:
+        out.write(json.dumps(record, indent=1) + "\n")
 
 
 def secure_candidates(maker: Maker) -> tuple[list[Problem], dict[str, str]]:
@@ -128,12 +136,13 @@ def secure_candidates(maker: Maker) -> tuple[list[Problem], dict[str, str]]:
 
 def safe_query_candidates(maker: Maker) -> list[Problem]:
     """The tasks of SafeSQL that could be rewritten with parameters; ids tell from which file they come."""
-    found = []
+    found: list[Problem] = []
     for name in SAFESQL:
         part = Path(name).stem
         problems = imported(maker.data, name, maker.work)
-        found += [replace(each, id=f"{each.id}/{part}") for each in problems if each.solutions]
-        maker.counts[f"safesql {part}"] = {"usable": len(problems), "with a secure reference": len(found)}
+        secure = [replace(each, id=f"{each.id}/{part}") for each in problems if each.solutions]
+        maker.counts[f"safesql {part}"] = {"usable": len(problems), "with a reference of parameters": len(secure)}
+        found += secure
     return found
 
 

@@ -84,15 +84,17 @@ def function_candidates(
     apart = SimilarSets(map(word_pairs, away))
     found: dict[str, list[Problem]] = {}
     for name, problems in sources.items():
-        own = Counter(read=len(problems))
-        alike = {index for index, _, _ in same_tasks(problems, away)}
-        found[name] = []
-        for index, problem in enumerate(problems):
+        own, fitting = Counter(read=len(problems)), list[Problem]()
+        for problem in problems:
             if fault := too_hard(problem):
                 own[fault] += 1
-                continue
+            else:
+                fitting.append(replace(problem, solutions=problem.solutions[:MOST_SOLUTIONS]))
+        alike = {index for index, _, _ in same_tasks(fitting, away)}
+        own["like an evaluation problem by name or code"] = len(alike)
+        found[name] = []
+        for index, problem in enumerate(fitting):
             if index in alike:
-                own["like an evaluation problem by name or code"] += 1
                 continue
             forms, words = set(filter(None, map(code_form, problem.solutions))), word_pairs(problem)
             if apart.similar_to(words):
@@ -102,7 +104,7 @@ def function_candidates(
             else:
                 pairs.add(words)
                 tasks |= forms
-                found[name].append(replace(problem, solutions=problem.solutions[:MOST_SOLUTIONS]))
+                found[name].append(problem)
         counts[f"{name}, candidates"] = {**own, "candidates": len(found[name])}
     return found
 
