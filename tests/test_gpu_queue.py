@@ -198,7 +198,7 @@ def test_a_queue_without_its_problem_files_is_not_packed(tmp_path: Path) -> None
     (tmp_path / "queue.toml").write_text(QUEUE)
     done = run(SCRIPTS / "pack.py", "--queue", str(tmp_path / "queue.toml"), "--wheels", "--out", str(tmp_path / "out"))
     assert done.returncode == 1
-    assert done.stderr.endswith("problems.jsonl is missing; README.md says how problem files are made\n")
+    assert done.stderr.endswith("problems.jsonl is missing; see README.md for how problem files are made\n")
     assert not (tmp_path / "out").exists()
 
 

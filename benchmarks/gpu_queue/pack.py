@@ -37,7 +37,7 @@ def main() -> None:
     arguments = parse()
     queue = read_queue(arguments.queue)
     if missing := queue.missing():
-        raise SceError(f"{queue.file}: {missing[0]} is missing; README.md says how problem files are made")
+        raise SceError(f"{queue.file}: {missing[0]} is missing; see README.md for how problem files are made")
     with tempfile.TemporaryDirectory() as temporary:
         wheels = Path(temporary)
         if arguments.wheels:

@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=RESULT, help="file for the counts")
     arguments = parser.parse_args()
     if missing := [name for name in FILES if not (arguments.data / name).is_file()]:
-        parser.error(f"{arguments.data}: missing {', '.join(missing)}; README.md says where they come from")
+        parser.error(f"{arguments.data}: missing {', '.join(missing)}; see README.md for where they come from")
     maker = Maker(arguments.data, arguments.out, arguments.minutes, arguments.limit)
     told, untold_statements = secure_candidates(maker)
     queries = safe_query_candidates(maker)

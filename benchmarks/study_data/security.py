@@ -14,8 +14,7 @@ from securecoderl_edge.problems.problem import Problem
 
 # Weaknesses whose safe behavior follows from the task: injection, evaluation of input, markup, SQL, deserialization,
 # redirects, slow patterns, weak hashes, paths. Of others, only the policy says what is safe.
-UNTOLD = ("CWE-22", "CWE-74", "CWE-77", "CWE-78", "CWE-79", "CWE-89", "CWE-94", "CWE-95", "CWE-327", "CWE-502")
-UNTOLD += ("CWE-601", "CWE-1333")
+UNTOLD = {f"CWE-{number}" for number in (22, 74, 77, 78, 79, 89, 94, 95, 327, 502, 601, 1333)}
 PARTS = ("train", "dev", "test")
 # Of every 20 groups, in the order of their hashes.
 _OF_DEV, _OF_TEST, _OUT_OF = 3, 7, 20
@@ -62,7 +61,7 @@ def untold(problem: Problem, statement: str) -> Problem | None:
 
     A security test is kept if the statement names the exception or the words that it expects.
     """
-    if not set(UNTOLD) & set(problem.tags):
+    if not UNTOLD & set(problem.tags):
         return None
     assertions = security_assertions_of(problem)
     pairs = zip(problem.security_tests, assertions, strict=True)

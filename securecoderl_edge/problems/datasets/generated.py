@@ -44,14 +44,16 @@ _QUERY = "run"  # the function of SafeSQL
 _SETUP = f"""\
 import builtins, contextlib, io, sqlite3, sys
 
-kept = {_IN_MEMORY}  # the database lasts as long as this
+kept = {_IN_MEMORY}  # The database lasts as long as this.
 
+# What it asks is not printed.
 def ask(prompt=""):
     line = sys.stdin.readline()
     if not line:
         raise EOFError
     return line.rstrip("\\n")
 
+# Errors end a program, not the test.
 def lines(given):
     out, sys.stdin, builtins.input = io.StringIO(), io.StringIO(given), ask
     with contextlib.redirect_stdout(out), contextlib.suppress(Exception, SystemExit):
