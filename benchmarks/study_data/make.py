@@ -50,7 +50,8 @@ TRANSFER = Rule(wanted=0, hidden=2, outputs=1, with_example=False, mutants=0)
 PROGRAMS = replace(TRAINING, wanted=0, with_example=False, mutants=0)  # wrapped: their tests were looked at before
 PROGRAMS_ELSEWHERE = replace(TRAINING, wanted=0, hidden=2, outputs=2, mutants=0)
 SECURITY = Rule(hidden=2, outputs=2, with_example=False)
-SAFE_QUERIES = Rule(wanted=0, hidden=3, with_example=False)
+# That a connection is closed shows in no output, and each program has such statements.
+SAFE_QUERIES = Rule(wanted=0, hidden=3, with_example=False, surviving=0.5)
 RECHECKED = replace(SECURITY, wanted=0, mutants=0)
 EVALUATION_PROGRAMS = 200
 

@@ -34,8 +34,6 @@ WORKERS = 1
 LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/security-tests.md
 NEW_TESTS = 6
 MUTANTS = 8
-# Some mutants compute the same as the reference, so a few survivors are no fault.
-MOST_SURVIVING = 0.25
 KEPT = "kept"
 
 
@@ -49,6 +47,7 @@ class Rule:
         outputs: the fewest different outputs among them.
         with_example: the statement shows one example, which is no test.
         mutants: of a reference, at most.
+        surviving: the largest part of them that may pass all tests: some compute the same as the reference.
     """
 
     wanted: int = MAX_TESTS
@@ -56,6 +55,7 @@ class Rule:
     outputs: int = LEAST_OUTPUTS
     with_example: bool = True
     mutants: int = MUTANTS
+    surviving: float = 0.25
 
 
 @dataclass
@@ -148,7 +148,11 @@ def _looked_at(chunk: Sequence[Problem], rule: Rule) -> Iterator[dict[str, Any]]
     for problem in chunk:
         row: dict[str, Any] = {"id": problem.id}
         found = strength.get(problem.id)
-        why = faults.get(problem.id) or failed.get(problem.id) or ("no reference" if found is None else weakness(found))
+        why = (
+            faults.get(problem.id)
+            or failed.get(problem.id)
+            or ("no reference" if found is None else weakness(found, rule))
+        )
         if found is not None:
             row |= {"mutants": found.mutants, "survivors": len(found.survivors)}
         if not why:
@@ -190,10 +194,10 @@ def fault_of(problem: Problem, rule: Rule) -> str:
     return ""
 
 
-def weakness(found: Strength) -> str:
+def weakness(found: Strength, rule: Rule) -> str:
     """Why tests are too weak; nothing if they are not."""
     if found.is_weak:
         return "weak: a cheap program passes"
-    if len(found.survivors) > MOST_SURVIVING * found.mutants:
+    if len(found.survivors) > rule.surviving * found.mutants:
         return "weak: mutants pass"
     return ""
