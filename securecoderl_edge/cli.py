@@ -27,7 +27,7 @@ COMMANDS = {
     "models": "List, pull and remove models that have a name.",
     "scan": "Scan files and folders for security findings, without running them.",
     "score": "Score programs: run their tests in the sandbox, and scan them.",
-    "data": "Start, import, check, measure, show, count and split problem files.",
+    "data": "Start, import, check, measure, show, count, split and wrap problem files.",
     "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",
     "report": "Write a training run as one HTML page, or compare several on one page.",
     "config": "Show or change your defaults of options.",

@@ -168,6 +168,38 @@ def test_the_committed_queue_is_right_and_says_what_it_needs(write: Any) -> None
     queue = jobs.read_queue(jobs.QUEUE)
     assert queue.jobs
     assert all(job.minutes <= 14 for job in queue.jobs)
+    # What is not committed is made by one script, which has these names.
+    made = (ROOT / "benchmarks" / "study_data" / "make.py").read_text()
+    named = {Path(name) for name in [*queue.missing(), *(job.problems for job in queue.jobs)] if name.endswith("l")}
+    assert {str(name.parent) for name in named} == {"problems"}
+    for name in named:
+        assert f'"{name.stem}"' in made or f'"{name.stem.rpartition("-")[0]}"' in made
+    assert not [name for name in queue.missing() if name.endswith(".toml")]
+
+
+def test_the_recipes_of_the_queue_can_be_read_and_arms_sample_equally_many_tokens(write: Any) -> None:
+    import jobs
+
+    from securecoderl_edge.training.recipe import resolve
+
+    queue = jobs.read_queue(jobs.QUEUE)
+    tokens: dict[str, set[int]] = {}
+    for job in queue.jobs:
+        if job.recipe.endswith(".toml"):
+            settings = resolve(queue.path_of(job.recipe), job.settings, {"model": "nano", "problems": "mbpp:clean"})
+            each = [getattr(settings, phase).max_tokens_sampled for phase in settings.phases]
+            tokens.setdefault(job.recipe, set()).add(sum(each))
+            assert settings.ppo.samples_per_prompt >= 8
+    assert tokens
+    assert all(len(counts) == 1 for counts in tokens.values())
+
+
+def test_a_queue_without_its_problem_files_is_not_packed(tmp_path: Path) -> None:
+    (tmp_path / "queue.toml").write_text(QUEUE)
+    done = run(SCRIPTS / "pack.py", "--queue", str(tmp_path / "queue.toml"), "--wheels", "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert done.stderr.endswith("problems.jsonl is missing; see README.md for how problem files are made\n")
+    assert not (tmp_path / "out").exists()
 
 
 JOB = "[[job]]\nname = 'a'\nmodel = 'nano'\nminutes = 1\n"

@@ -51,13 +51,21 @@ class Queue:
 
     def path_of(self, problems: str) -> str:
         """A problem set's name, or the path of a file beside the queue."""
-        file = self.file.parent / problems
+        file = self._beside(problems)
         return str(file) if file.is_file() else problems
 
     def files(self) -> list[Path]:
         """The problem files and recipes beside the queue that its jobs name."""
-        paths = [self.file.parent / name for name in sorted(self._named() - {""})]
+        paths = [self._beside(name) for name in sorted(self._named() - {""})]
         return [path for path in paths if path.is_file()]
+
+    def missing(self) -> list[str]:
+        """The files beside the queue that jobs name, and that are not there."""
+        is_file = (".jsonl", ".toml")
+        return sorted(each for each in self._named() if each.endswith(is_file) and not self._beside(each).is_file())
+
+    def _beside(self, name: str) -> Path:
+        return self.file.parent / name
 
     def _named(self) -> set[str]:
         of_jobs = {name for job in self.jobs for name in (job.problems, job.recipe)}

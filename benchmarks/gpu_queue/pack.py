@@ -36,6 +36,8 @@ def main() -> None:
     """Write the pieces."""
     arguments = parse()
     queue = read_queue(arguments.queue)
+    if missing := queue.missing():
+        raise SceError(f"{queue.file}: {missing[0]} is missing; see README.md for how problem files are made")
     with tempfile.TemporaryDirectory() as temporary:
         wheels = Path(temporary)
         if arguments.wheels:

@@ -7,9 +7,10 @@ import gzip
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.datasets.importing import import_problems
@@ -64,38 +65,47 @@ def evaluated(data: Path) -> list[Problem]:
     return [*found, *(each for each in load_problems("mbpp:all", sys.maxsize) if each.id in numbers)]
 
 
-def function_candidates(data: Path, work: Path, counts: dict[str, Counter[str]]) -> dict[str, list[Problem]]:
-    """Candidates for training by source, in the order in which they are preferred; ``counts`` tells what is left out."""
+def function_candidates(
+    data: Path, work: Path, away: Sequence[Problem], counts: dict[str, Any]
+) -> dict[str, list[Problem]]:
+    """Candidates for training by source, the preferred ones first; ``counts`` tells what is left out.
+
+    Args:
+        away: problems for evaluation, which no candidate may be like; LeetCode's later problems are added.
+    """
     sources = {
         "mbpp": load_problems("mbpp:clean", sys.maxsize),
         "apps": imported(data, APPS, work),
         "codeio": imported(data, CODEIO, work),
         "leetcode": imported(data, LEETCODE, work),
     }
-    away = [*evaluated(data), *imported(data, LEETCODE_TEST, work)]
+    away = [*away, *imported(data, LEETCODE_TEST, work)]
     pairs, tasks = SimilarSets(), set[str]()
     apart = SimilarSets(map(word_pairs, away))
     found: dict[str, list[Problem]] = {}
     for name, problems in sources.items():
-        own = counts.setdefault(name, Counter(read=len(problems)))
-        alike = {index for index, _, _ in same_tasks(problems, away)}
-        found[name] = []
-        for index, problem in enumerate(problems):
-            forms = set(filter(None, map(code_form, problem.solutions)))
-            words = word_pairs(problem)
+        own, fitting = Counter(read=len(problems)), list[Problem]()
+        for problem in problems:
             if fault := too_hard(problem):
                 own[fault] += 1
-            elif apart.similar_to(words):
+            else:
+                fitting.append(replace(problem, solutions=problem.solutions[:MOST_SOLUTIONS]))
+        alike = {index for index, _, _ in same_tasks(fitting, away)}
+        own["like an evaluation problem by name or code"] = len(alike)
+        found[name] = []
+        for index, problem in enumerate(fitting):
+            if index in alike:
+                continue
+            forms, words = set(filter(None, map(code_form, problem.solutions))), word_pairs(problem)
+            if apart.similar_to(words):
                 own["like an evaluation problem by words"] += 1
-            elif index in alike:
-                own["like an evaluation problem by name or code"] += 1
-            elif pairs.similar_to(words) or forms & tasks:
+            elif forms & tasks or pairs.similar_to(words):
                 own["like another training problem"] += 1
             else:
                 pairs.add(words)
                 tasks |= forms
-                found[name].append(replace(problem, solutions=problem.solutions[:MOST_SOLUTIONS]))
-        own["candidates"] = len(found[name])
+                found[name].append(problem)
+        counts[f"{name}, candidates"] = {**own, "candidates": len(found[name])}
     return found
 
 
@@ -123,12 +133,3 @@ def code_lines(program: str) -> int:
                 node.body = node.body[1:]
     tree.body = [node for node in tree.body if not isinstance(node, (ast.Import, ast.ImportFrom))]
     return sum(1 for line in ast.unparse(tree).splitlines() if line.strip())
-
-
-def few_per_group(problems: Sequence[Problem], most: int) -> Iterator[Problem]:
-    """At most ``most`` variants of each task, the first ones."""
-    seen: Counter[str] = Counter()
-    for problem in problems:
-        seen[problem.group] += 1
-        if seen[problem.group] <= most:
-            yield problem

@@ -34,8 +34,6 @@ WORKERS = 1
 LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/security-tests.md
 NEW_TESTS = 6
 MUTANTS = 8
-# Some mutants compute the same as the reference, so a few survivors are no fault.
-MOST_SURVIVING = 0.25
 KEPT = "kept"
 
 
@@ -44,14 +42,20 @@ class Rule:
     """What the tests of a set must show.
 
     Attributes:
+        wanted: with fewer hidden tests or too few outputs, more are made from the reference.
         hidden: the fewest tests that the statement does not show; the first ones count, as in training.
         outputs: the fewest different outputs among them.
         with_example: the statement shows one example, which is no test.
+        mutants: of a reference, at most.
+        surviving: the largest part of them that may pass all tests: some compute the same as the reference.
     """
 
+    wanted: int = MAX_TESTS
     hidden: int = MAX_TESTS
     outputs: int = LEAST_OUTPUTS
     with_example: bool = True
+    mutants: int = MUTANTS
+    surviving: float = 0.25
 
 
 @dataclass
@@ -109,7 +113,7 @@ def strengthened(
 def _kept(
     chunk: Sequence[Problem], rule: Rule, folder: Path, has_time: Callable[[], bool]
 ) -> list[dict[str, Any]] | None:
-    name = hashlib.sha256(f"{digest_of_problems(chunk)} {rule} {NEW_TESTS} {MUTANTS}".encode()).hexdigest()[:20]
+    name = hashlib.sha256(f"{digest_of_problems(chunk)} {rule} {NEW_TESTS}".encode()).hexdigest()[:20]
     file = folder / f"{name}.json"
     if not file.is_file():
         if not has_time():
@@ -125,7 +129,8 @@ def _kept(
 def _looked_at(chunk: Sequence[Problem], rule: Rule) -> Iterator[dict[str, Any]]:
     """The outcome for each problem, with its record if it is kept."""
     with Scorer(WORKERS, LIMITS) as scorer:
-        few = [problem for problem in chunk if fault_of(_presented(problem, rule), rule)]
+        asked = replace(rule, hidden=rule.wanted)
+        few = [each for each in chunk if rule.wanted and fault_of(_presented(each, rule), asked)]
         done = {each.problem.id: each for each in augment_all(few, scorer, NEW_TESTS, threads=WORKERS)}
         ready, faults = dict[str, Problem](), dict[str, str]()
         for problem in chunk:
@@ -138,12 +143,16 @@ def _looked_at(chunk: Sequence[Problem], rule: Rule) -> Iterator[dict[str, Any]]
         tried = [with_few_tests(problem, MAX_TESTS) for name, problem in ready.items() if name not in faults]
         report = check_problems(tried, scorer)
         passing = [problem for problem in tried if problem.id in report.passing]
-        strength = {each.id: each for each in measure_strength(passing, report.passing, scorer, MUTANTS).problems}
+        strength = {each.id: each for each in measure_strength(passing, report.passing, scorer, rule.mutants).problems}
     failed = {each.id: f"reference: {each.kind}" for each in report.failed}
     for problem in chunk:
         row: dict[str, Any] = {"id": problem.id}
         found = strength.get(problem.id)
-        why = faults.get(problem.id) or failed.get(problem.id) or ("no reference" if found is None else weakness(found))
+        why = (
+            faults.get(problem.id)
+            or failed.get(problem.id)
+            or ("no reference" if found is None else weakness(found, rule))
+        )
         if found is not None:
             row |= {"mutants": found.mutants, "survivors": len(found.survivors)}
         if not why:
@@ -185,10 +194,10 @@ def fault_of(problem: Problem, rule: Rule) -> str:
     return ""
 
 
-def weakness(found: Strength) -> str:
+def weakness(found: Strength, rule: Rule) -> str:
     """Why tests are too weak; nothing if they are not."""
     if found.is_weak:
         return "weak: a cheap program passes"
-    if len(found.survivors) > MOST_SURVIVING * found.mutants:
+    if len(found.survivors) > rule.surviving * found.mutants:
         return "weak: mutants pass"
     return ""

@@ -37,7 +37,7 @@ def wrapped(problem: Problem) -> Problem:
         NotWrapped: it is no call problem, it has no reference, or none of its tests can be written.
     """
     if problem.kind != "call" or not problem.entry_point:
-        raise NotWrapped("it is no call problem")
+        raise NotWrapped("it is not a call problem")
     if not problem.solutions:
         raise NotWrapped("it has no reference solution")
     name, reference = problem.entry_point, problem.solutions[0]

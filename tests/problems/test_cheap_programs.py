@@ -139,3 +139,14 @@ def holds(program: str, assertions: list[str]) -> bool:
         except Exception:
             return False
     return True
+
+
+def test_constants_that_a_list_of_values_rules_out_are_not_made() -> None:
+    def constants(*assertions: str) -> set[str]:
+        return {name for name in names(call(*assertions)) if not name.startswith("return argument")}
+
+    assert constants("assert each_agrees([f(1)], [2], 0.0)", "assert each_agrees([f(3)], [4], 0.0)") == set()
+    assert constants("assert each_agrees([f(1), f(3)], [2, 4], 0.0)") == set()
+    assert "return 2" in constants("assert each_agrees([f(1), f(3)], [2, 2], 0.0)")
+    # What is made of the result may be anything.
+    assert "return 2" in constants("assert each_agrees([str(f(1))], ['2'], 0.0)", "assert f(1) == 2")

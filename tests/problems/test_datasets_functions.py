@@ -227,16 +227,27 @@ def test_the_programs_of_safesql_are_insecure_and_a_safe_one_passes(
 ) -> None:
     (problem,), _, tests = imported(tmp_path, [SAFESQL], evaluate)
     (attack,) = problem.security_tests
-    assert (attack.cwe, attack.input, attack.forbidden) == (89, "' OR '1'='1", "\n('Emma', 5.0)\n")
-    assert (problem.solutions, tests) == ((), {"empty expected output": 1})
-    (vulnerable,) = problem.insecure_solutions
-    score = scorer.score(problem, vulnerable)
-    assert score.passes_all_tests
-    assert len(score.failed_security) == 1
-    quoted = "f\"SELECT * FROM books WHERE title = '{title}'\""
-    safe = vulnerable.replace(quoted, '"SELECT * FROM books WHERE title = ?", (title,)')
-    assert scorer.score(problem, safe).passes_all_tests
-    assert not scorer.score(problem, safe).failed_security
+    assert attack.cwe == 89
+    assert attack.assertion.endswith("\nassert \"('Emma', 5.0)\" not in lines(\"' OR '1'='1\")")
+    assert (problem.test_count, tests) == (1, {"empty expected output": 1})
+    (vulnerable,), (safe,) = problem.insecure_solutions, problem.solutions
+    assert "connect(" not in vulnerable + safe
+    assert "WHERE title = ?" in safe
+    for program, failed in ((vulnerable, 1), (safe, 0)):
+        score = scorer.score(problem, program)
+        assert score.passes_all_tests
+        assert len(score.failed_security) == failed
+    constant = "def run(connection):\n    print(('Emma', 5.0), input())"
+    assert not scorer.score(problem, constant).passes_all_tests
+    crash = "def run(connection):\n    raise ValueError"
+    assert not scorer.score(problem, crash).failed_security
+
+
+def test_a_program_of_safesql_may_begin_where_it_is_started(tmp_path: Path, scorer: Scorer, evaluate: Evaluate) -> None:
+    lines = str(SAFESQL["execute_sql"]).splitlines()
+    main = "\n".join([lines[0], "if __name__ == '__main__':", *(f"    {line}" for line in lines[1:])])
+    (problem,), _, _ = imported(tmp_path, [{**SAFESQL, "execute_sql": main}], evaluate)
+    assert scorer.score(problem, problem.solutions[0]).passes_all_tests
 
 
 def test_a_safe_program_of_safesql_shows_no_attack(tmp_path: Path, evaluate: Evaluate) -> None:

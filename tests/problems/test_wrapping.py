@@ -81,7 +81,7 @@ def test_decimals_may_differ_in_their_last_digits_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"), [({"kind": "stdin"}, "no call problem"), ({"solutions": ()}, "no reference")]
+    ("kind", "reason"), [({"kind": "stdin"}, "not a call problem"), ({"solutions": ()}, "no reference")]
 )
 def test_a_problem_without_function_or_reference_is_refused(kind: dict[str, str], reason: str) -> None:
     with pytest.raises(NotWrapped, match=reason):

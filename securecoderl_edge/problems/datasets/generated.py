@@ -5,9 +5,11 @@
 
 Of codeio the inputs are those of the generator, with a fixed seed, and the outputs those of the reference solution.
 
-The programs of SafeSQL read a database file and are vulnerable, so they are insecure solutions. Here the database is in
-memory, and the given code builds it. Each attack becomes a security test if the program prints a line that it does not
-print when the quotes in its input are doubled: this line is forbidden.
+The programs of SafeSQL read a database file and are vulnerable, so they are insecure solutions. Here each is a function
+that gets a connection: a test builds the database in memory, and compares what the function prints for its input. The
+solution is the same program with parameters in its queries, if it can be rewritten so (`sql_parameters`); `sce data
+check` finds out whether it prints the same. Each attack becomes a security test if the program prints a line that it
+does not print when the quotes in its input are doubled: this line must not be printed.
 Sources: https://github.com/open-thought/reasoning-gym, https://github.com/yaof20/ReaL
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE, parse, signature
@@ -22,6 +25,7 @@ from securecoderl_edge.problems.datasets.evalplus_inputs import source_of
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.secodeplt import check_needs
+from securecoderl_edge.problems.datasets.sql_parameters import with_parameters
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem, SecurityTest
@@ -36,17 +40,29 @@ _PAIRS = (
 )
 _CONNECT = re.compile(r"sqlite3\.connect\(\s*(['\"])[^'\"]*\1\s*\)")
 _IN_MEMORY = 'sqlite3.connect("file:data?mode=memory&cache=shared", uri=True)'
-_GIVEN = f"""\
-import builtins, sqlite3
+_QUERY = "run"  # the function of SafeSQL
+_SETUP = f"""\
+import builtins, contextlib, io, sqlite3, sys
 
-kept = {_IN_MEMORY}  # the database lasts as long as this
+kept = {_IN_MEMORY}  # The database lasts as long as this.
 
-def input(prompt=""):
-    return builtins.input()
+# What it asks is not printed.
+def ask(prompt=""):
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\\n")
+
+# Errors end a program, not the test.
+def lines(given):
+    out, sys.stdin, builtins.input = io.StringIO(), io.StringIO(given), ask
+    with contextlib.redirect_stdout(out), contextlib.suppress(Exception, SystemExit):
+        {_QUERY}({_IN_MEMORY})
+    return [line.rstrip() for line in out.getvalue().strip().splitlines()]
 """
 _TASK = (
-    "Begin with the given code, which builds the database in memory. Connect to it with "
-    f"`{_IN_MEMORY}`. Read one value per line, and print only the result."
+    f"Write the function `{_QUERY}(connection)`. It gets the open sqlite3 connection to this database, so it must not "
+    "open another one. It reads one value per line with `input()`, and prints only the result."
 )
 _PRINTED = """\
 import contextlib, io, sys
@@ -101,30 +117,70 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
         raise DropRecord("no statement")
     if not parse(database) or not parse(program) or _IN_MEMORY not in database or _IN_MEMORY not in program:
         raise DropRecord("its code does not connect to a database")
-    given = f"{_GIVEN}\n{database}\n"
-    security_tests = _injections(f"{given}\n{program}\n", attacks, evaluate)
-    if not security_tests:
+    given = f"{_SETUP}\n{database}"
+    leaked = _leaked_lines(f"{given}\nbuiltins.input = ask\n{program}\n", attacks, evaluate)
+    if not leaked:
         raise DropRecord("no attack changes the output of the program")
+    secure = with_parameters(program)
+    inputs, outputs = [t.get("input") for t in tests], [t.get("output") for t in tests]
+    usable = stdin_tests(inputs, outputs, identifier, tally)
     return Problem(
         id=identifier,
         statement=f"{statement.strip()}\n\n{_TASK}",
-        tests=stdin_tests([t.get("input") for t in tests], [t.get("output") for t in tests], identifier, tally),
-        starter_code=given,
-        security_tests=security_tests,
-        insecure_solutions=(f"{given}\n{program}\n",),
+        kind="call",
+        entry_point=_QUERY,
+        assertions=tuple(
+            f"{given}\nassert lines({test.input!r}) == {[line.rstrip() for line in test.output.strip().splitlines()]!r}"
+            for test in usable
+        ),
+        security_tests=tuple(
+            SecurityTest(f"injection {number}", 89, assertion=f"{given}\nassert {line!r} not in lines({attack!r})")
+            for number, (attack, line) in enumerate(leaked, 1)
+        ),
+        solutions=(_as_function(secure),) if secure else (),
+        insecure_solutions=(_as_function(program),),
         source="safesql",
         tags=("CWE-89",),
     )
 
 
-def _injections(program: str, attacks: list[Any], evaluate: Evaluate) -> tuple[SecurityTest, ...]:
-    found: list[SecurityTest] = []
+def _leaked_lines(program: str, attacks: list[Any], evaluate: Evaluate) -> list[tuple[str, str]]:
+    """Attacks, each with a line that the program prints only then."""
+    found = []
     for attack in filter(lambda each: isinstance(each, str), attacks):
         leaked, escaped = (
             ast.literal_eval(evaluate(_PRINTED, "printed", f"printed({program!r}, {given!r})").value or "''")
             for given in (attack, attack.replace("'", "''").replace('"', '""'))
         )
-        lines = [line for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
-        if lines:
-            found.append(SecurityTest(f"injection {len(found) + 1}", 89, attack, forbidden=f"\n{lines[0]}\n"))
-    return tuple(found)
+        lines = [line.rstrip() for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
+        found += [(attack, lines[0])] if lines else []
+    return found
+
+
+def _as_function(program: str) -> str:
+    """The program as a function of its connection; imports stay outside."""
+    tree = parse(program) or ast.Module([], [])
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    body = [_Connected().visit(node) for node in _statements(tree.body) if node not in imports]
+    function = ast.parse(f"def {_QUERY}(connection):\n    pass").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.body = body or function.body
+    return f"{ast.unparse(ast.fix_missing_locations(ast.Module([*imports, function], [])))}\n"
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements, with what stands under ``if __name__ == "__main__"``."""
+    for node in body:
+        match node:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__")), body=inner):
+                yield from inner
+            case _:
+                yield node
+
+
+class _Connected(ast.NodeTransformer):
+    """Puts the connection in the place of calls that open it."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return ast.Name("connection", ast.Load()) if ast.unparse(node.func) == "sqlite3.connect" else node
