@@ -27,7 +27,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
            An explanation of the score. Exit code 1 if the program does not pass.
     Gate:  sce score FOLDER [--problems FILE] [--fail-under X] [--fail-on medium]
            Programs of a folder, on the tests next to them (NAME.in and NAME.out, or test_NAME.py)
-           or on problems (ID.py). The last line says why it fails, with exit code 1.
+           or on problems (ID.py). The last line is the reason if it fails, with exit code 1.
     Scan:  sce score FILE...
            Medium and high findings of files, which are not run; sce scan can do more.
            Exit code 1 if a file has findings, or does not parse or compile.

@@ -92,7 +92,7 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
         (("src", "--baseline", "src/high.py"), "src/high.py: not a baseline"),
         (("src", "--baseline", "a", "--write-baseline", "b"), "exclude each other"),
         (("src", "--config", "none.toml"), "none.toml: no such file"),
-        (("src", "--isolated", "--respect-nosec"), "--isolated obeys nothing"),
+        (("src", "--isolated", "--respect-nosec"), "--isolated obeys no file"),
         (("src/high.py", "--out", "src/high.py"), "src/high.py is also an input file"),
         (("src", "--out", "src"), "src"),
         (("/dev/null",), "/dev/null: not a regular file"),

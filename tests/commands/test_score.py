@@ -636,12 +636,12 @@ def test_the_pipeline_of_the_page_passes_and_fails_as_it_should(tmp_path: Path) 
         return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     programs = gate_folder(tmp_path)
-    for name in ("unsafe.py", "wrong.py"):
+    for name in ("unsafe.py", "wrong.py", "test_wrong.py"):
         (programs / name).unlink()
     source = tmp_path / "src" / "a.py"
     source.parent.mkdir()
     source.write_text("assert input()\n")
-    assert run().stdout == "both gates passed\n"
+    assert run().stdout == "programs/double.py: passes 2 of 2 tests\nboth gates passed\n"
     source.write_text("print(eval(input()))\n")
     done = run()
     assert done.returncode == 1
