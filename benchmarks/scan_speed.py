@@ -45,6 +45,7 @@ def main() -> None:
     """Measure speed and agreement, and print where the commands differ."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--files", type=int, default=FILES, help="number of files")
+    parser.add_argument("--largest", type=int, default=1 << 30, help="bytes of the largest file")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each command")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_FILES} files, one round, no packages")
     parser.add_argument("--json", type=Path, help="file for the results")
@@ -53,7 +54,7 @@ def main() -> None:
         arguments.files, arguments.rounds = QUICK_FILES, 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "files"
-        size = copy_files(folder, arguments.files)
+        size = copy_files(folder, arguments.files, arguments.largest)
         rounds = [{command: run(command, folder) for command in COMMANDS} for _ in range(arguments.rounds)]
         same = agreement(rounds[0]["sce"]["report"], rounds[0]["bandit"]["report"])
         packages = {} if arguments.quick else {each: of_package(each, Path(name) / each) for each in PACKAGES}
@@ -70,6 +71,7 @@ def main() -> None:
     publish(
         {
             "files": arguments.files,
+            "largest": arguments.largest,
             "bytes": size,
             "cores": len(os.sched_getaffinity(0)),
             "bandit": version("bandit"),
@@ -82,7 +84,7 @@ def main() -> None:
     )
 
 
-def copy_files(folder: Path, number: int) -> int:
+def copy_files(folder: Path, number: int, largest: int) -> int:
     """Copy files of the standard library and the installed packages; their total size in bytes."""
     size = copied = 0
     for what in ("stdlib", "purelib"):
@@ -90,7 +92,7 @@ def copy_files(folder: Path, number: int) -> int:
         for path in sorted(root.rglob("*.py")):
             if copied >= number:
                 return size
-            if what == "stdlib" and "site-packages" in path.parts:
+            if (what == "stdlib" and "site-packages" in path.parts) or path.stat().st_size > largest:
                 continue
             target = folder / what / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)

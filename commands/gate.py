@@ -11,9 +11,9 @@ from securecoderl_edge.config import setting
 LEVELS = ("low", "medium", "high")
 
 
-def fail_on_setting(default: str, name: str = "") -> Any:
+def fail_on_setting(default: str, levels: Sequence[str] = LEVELS) -> Any:
     """The setting for the lowest severity that fails."""
-    return setting(None, f"Fail if a finding has this severity or a higher one.  [default: {default}]", choices=LEVELS)
+    return setting(None, f"Fail if a finding has this severity or a higher one.  [default: {default}]", choices=levels)
 
 
 def at_or_above(counts: Mapping[str, int], level: str) -> int:

@@ -73,29 +73,30 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
                 progress.update()
     if config.write_baseline is not None:
         write_baseline(Path(config.write_baseline), everything)
-        say(f"wrote {len(everything)} findings in {_files(len(found.files))} to {config.write_baseline}")
+        wrote = f"{_count(len(everything), 'finding')} in {_count(len(found.files), 'file')}"
+        say(f"wrote {wrote} to {config.write_baseline}")
         return True
     gone = baseline.gone if baseline is not None else 0
     failing = at_or_above(report.counts, level)
     facts = {"files": len(found.files), "known": known, "left_out": dict(found.left_out)}
     report.finish({**facts, "configuration": configuration and str(configuration), "passed": not failing})
     _summarize(len(found.files), report.counts, known, gone, found.left_out)
-    reasons = [f"{failing} finding{'s' * (failing > 1)} of severity {level}{' or higher' * (level != 'high')}"]
+    reasons = [f"{_count(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
     return is_passed(reasons if failing else []) or config.exit_zero
 
 
 def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out: Counter[str]) -> None:
     from securecoderl_edge.sandbox import source_files
 
-    parts = [f"scanned {_files(files)}, ran none: {in_words(counts)}"]
+    parts = [f"scanned {_count(files, 'file')}, ran none: {in_words(counts)}"]
     parts += [f"{known} known"] if known else []
     parts += [f"{gone} of the baseline not found any more"] if gone else []
     parts += [f"left out: {source_files.in_words(left_out)}"] if left_out else []
     say("; ".join(parts))
 
 
-def _files(number: int) -> str:
-    return f"{number} file{'s' * (number != 1)}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 @contextmanager

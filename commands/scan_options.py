@@ -67,7 +67,7 @@ def rules_of(config: ScanConfig) -> tuple[ScanRules, Path | None]:
     from securecoderl_edge.sandbox.bandit_config import ScanRules, find_config, read_config
 
     if config.isolated and (config.config or config.respect_nosec):
-        raise UsageError("--isolated obeys nothing that a project says. Leave out --config and --respect-nosec.")
+        raise UsageError("--isolated obeys no file of a project. Leave out --config and --respect-nosec.")
     if config.config is not None:
         path: Path | None = Path(config.config)
     else:
@@ -117,7 +117,7 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     in_c = [each for each in found.files if each.language == C]
     if in_c and (config.analyzers == "off" or not can_scan_c()):
         found.files = [each for each in found.files if each.language != C]
-        found.left_out += Counter({".c without an analyzer (sce doctor says how to install one)": len(in_c)})
+        found.left_out += Counter({".c without an analyzer (sce doctor has the command that installs one)": len(in_c)})
     if not found.files and not found.left_out["excluded"]:
         kinds = f" It has: {in_words(found.left_out)}." if found.left_out else ""
         raise UsageError(f"{', '.join(paths)}: no files in Python or C to scan.{kinds}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track
+from securecoderl_edge.commands.score_gate import check_gate
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import MAX_TESTS
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
 
 
-def score_completions(config: ScoreConfig) -> None:
-    """Print or write the scores; those that a file has already are not computed again."""
+def score_completions(config: ScoreConfig) -> bool:
+    """Print or write the scores; those that a file has already are not computed again. Whether the gate is passed."""
     from securecoderl_edge.scoring.score import score_line
     from securecoderl_edge.scoring.score_files import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
-        raise UsageError("Missing arguments: give --problems and --completions, or FILE.")
-    if config.expect is not None or config.input is not None or config.json:
-        raise UsageError("--input, --expect and --json need FILE.")
+        raise UsageError("Missing arguments: give --problems and --completions, or FILE, or FOLDER.")
+    if config.expect is not None or config.input is not None:
+        raise UsageError("--input and --expect need FILE.")
     if config.target is not None or config.budget is not None:
         raise UsageError("--target and --budget need FILE. A problem has fields of these names.")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
@@ -47,14 +48,17 @@ def score_completions(config: ScoreConfig) -> None:
                 text = "".join(map(score_line, done))
                 if append is not None:
                     append(text)
-                else:
+                elif not config.json:
                     click.echo(text, nl=False)
                 scores |= {(each.id, each.sample): each for each in done}
                 tracker.update(len(batch))
-    _show_summary([scores[submission.key] for submission in submissions])
+    in_order = [scores[submission.key] for submission in submissions]
+    show_summary(in_order)
+    return check_gate({f"{each.id} sample {each.sample}": each for each in in_order}, config, None)
 
 
-def _show_summary(scores: Sequence[Score]) -> None:
+def show_summary(scores: Sequence[Score]) -> None:
+    """Print metrics and reward levels on stderr."""
     from rich import box
     from rich.table import Table
 

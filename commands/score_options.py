@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import warn_of_level
+from securecoderl_edge.commands.gate import fail_on_setting
 from securecoderl_edge.config import setting
 from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
@@ -70,7 +71,17 @@ class ScoreConfig:
     analyzers: str = analyzers_setting()
     sandbox: str = sandbox_setting()
     engine: str = engine_setting()
-    json: bool = setting(False, "With FILE: print the score as one JSON document.")
+    json: bool = setting(False, "Print one JSON document: the score of FILE, else all scores and their summary.")
+    junit: str | None = setting(None, "Write a report in JUnit's format.", metavar="FILE")
+    sarif: str | None = setting(None, "Write findings and failed programs as SARIF.", metavar="FILE")
+    fail_under: float | None = setting(
+        None,
+        "Fail if a smaller fraction of the programs passes all tests.  [default: 1 for files and folders]",
+        minimum=0.0,
+        maximum=1.0,
+        metavar="X",
+    )
+    fail_on: str | None = fail_on_setting("findings fail nothing", ("medium", "high"))
 
     def limits(self) -> Limits:
         """Of a test."""

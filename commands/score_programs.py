@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tokenize
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +12,18 @@ from typing import cast
 
 import click
 
-from securecoderl_edge.commands.console import say, warn_of_level
+from securecoderl_edge.commands.console import say, track, warn_of_level
+from securecoderl_edge.commands.score_completions import show_summary
+from securecoderl_edge.commands.score_gate import check_gate, show_program
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.problem_file import MAX_TESTS
+from securecoderl_edge.problems.sources import is_benchmark, load_problems
+from securecoderl_edge.scoring.program_folder import programs_in
 from securecoderl_edge.system.cluster import is_ray
 from securecoderl_edge.text import escape_controls, unescaped
 
@@ -32,6 +38,10 @@ def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
     from securecoderl_edge.scoring.scorer import analyzers_of
 
     _check_alone(config)
+    for flag in ("junit", "sarif", "fail_on", "fail_under"):
+        if getattr(config, flag) is not None:
+            name = flag.replace("_", "-")
+            raise UsageError(f"--{name} needs --expect, or a FOLDER. To scan files only, use sce scan.")
     if config.input is not None or config.json or config.target is not None or config.budget is not None:
         raise UsageError("Missing option --expect: the expected output of the program.")
     warn_of_level(config.sandbox)
@@ -88,7 +98,30 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
     else:
         shown = explain(result, run, problem, config.limits())
         click.echo(escape_controls(shown))
-    return result.passed == result.total
+    return check_gate({str(path): result}, config, 1.0)
+
+
+def score_folder(folder: Path, config: ScoreConfig) -> bool:
+    """Print the verdict on each program of a folder and the summary, and return whether the gate is passed."""
+    for name in ("completions", "out", "input", "expect", "target", "budget"):
+        if getattr(config, name) is not None:
+            raise UsageError(f"--{name} cannot be combined with a FOLDER. Leave one of them out.")
+    problems = None
+    if config.problems is not None:
+        limit = sys.maxsize if is_benchmark(config.problems) else MAX_TESTS
+        problems = {each.id: each for each in load_problems(config.problems, limit, say)}
+    programs = programs_in(folder, problems)
+    scores = {}
+    with opened_scorer(config) as scorer, track(len(programs), "scoring", lines=False) as progress:
+        names = iter(programs)
+        for batch in scorer.in_batches(programs.values()):
+            for (score, _), name in zip(batch, names, strict=False):
+                scores[name] = score
+                if not config.json:
+                    show_program(name, score)
+            progress.update(len(batch))
+    show_summary(list(scores.values()))
+    return check_gate(scores, config, 1.0, is_shown=True)
 
 
 def _check_alone(config: ScoreConfig) -> None:

@@ -188,10 +188,12 @@ class FileScanner:
             return self._sandbox
 
     def close(self) -> None:
-        """End all processes; scans that wait are not begun."""
+        """End all processes, also those that scan; scans that wait are not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._sandbox is not None:
             self._sandbox.close()
+        for each in self._all:
+            each.stop()
         for each in self._all:
             each.close()
 

@@ -78,6 +78,7 @@ class SecurityScanner:
         self._words = [json.dumps(sys.path)] if rules is None else [json.dumps(sys.path), json.dumps(rules)]
         self._process: subprocess.Popen[bytes] | None = self._start()
         self._checks: dict[str, list[str]] | None = None
+        self._is_stopped = False
 
     def scan(self, program: str) -> Scan:
         """Scan one program.
@@ -94,7 +95,7 @@ class SecurityScanner:
         """The worker's answer to a message, or None if it took too long or died of it; `scan` says when."""
         with self._lock:
             answer, was_killed = self._ask(text)
-            return self._ask(text)[0] if was_killed else answer
+            return self._ask(text)[0] if was_killed and not self._is_stopped else answer
 
     def checks(self) -> dict[str, list[str]]:
         """Name and page of each check of Bandit, by id; of a scanner with rules."""
@@ -123,6 +124,13 @@ class SecurityScanner:
     def pids(self) -> list[int]:
         """Process id of the worker, if one is running."""
         return [self._process.pid] if self._process is not None else []
+
+    def stop(self) -> None:
+        """Kill the worker in the midst of a scan, of which there is then no answer."""
+        self._is_stopped = True
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the worker."""

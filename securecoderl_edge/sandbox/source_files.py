@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +143,9 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
         for entry in each_entry:
             path = os.path.join(folder, entry.name)
             if entry.is_dir(follow_symlinks=False):
-                if any(fnmatchcase(entry.name, each) for each in LEFT_OUT_FOLDERS) or selection.excludes(path):
+                if selection.excludes(path):
+                    found.left_out["excluded"] += 1
+                elif any(fnmatchcase(entry.name, each) for each in LEFT_OUT_FOLDERS):
                     found.left_out[f"{entry.name}/"] += 1
                 else:
                     folders.append(path)
@@ -170,16 +173,18 @@ def read_source(source: SourceFile) -> bytes:
     Raises:
         SceError: it cannot be read, is not a regular file (any more), or is longer than `LONGEST_BYTES`.
     """
-    path = source.path
     if source.problem:
         raise SceError(source.problem)
     try:
-        # Not blocking: what was a file may be a pipe by now.
-        descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if path != STDIN and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SceError("not a regular file")
-            data = file.read(LONGEST_BYTES + 1)
+        if source.path == STDIN:
+            data = sys.stdin.buffer.read(LONGEST_BYTES + 1)
+        else:
+            # Not blocking: what was a file may be a pipe by now.
+            descriptor = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise SceError("not a regular file")
+                data = file.read(LONGEST_BYTES + 1)
     except OSError as error:
         raise SceError(f"cannot be read: {error.strerror}") from None
     if len(data) > LONGEST_BYTES:

@@ -14,10 +14,13 @@ from typing import Any
 from urllib.parse import quote
 
 from securecoderl_edge import __version__
-from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, FileFinding
+from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, OURS, FileFinding
+from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.text import escape_controls
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+# Ids of results that are no findings: a program that fails its tests, or a security test.
+FAILS, FAILS_SECURITY = "SCE002", "SCE003"
 _LEVELS = {"HIGH": "error", "MEDIUM": "warning", "LOW": "note"}
 # GitHub's scale of `security-severity`, from 0 to 10: high from 7, medium from 4.
 _SCALE = {"HIGH": "8.0", "MEDIUM": "5.0", "LOW": "2.0"}
@@ -58,6 +61,20 @@ def finding_record(finding: FileFinding) -> dict[str, Any]:
         "link": finding.page or cwe_page(finding.cwe) or None,
         "cwe_link": cwe_page(finding.cwe) or None,
     }
+
+
+def findings_of_score(path: str, score: Score, failure: str) -> list[FileFinding]:
+    """The findings of a scored program, its failed security tests, and, if ``failure`` is not empty, that it fails."""
+    found = [
+        FileFinding(**vars(each), path=path, text=f"{each.severity.lower()} security finding {each.test_id}")
+        for each in score.findings
+    ]
+    for test in score.failed_security:
+        text = f"fails the security test {test.name!r}: {test.verdict}"
+        found.append(FileFinding(FAILS_SECURITY, test.cwe, "HIGH", "HIGH", 0, path, text=text, tool=OURS))
+    if failure:
+        found.append(FileFinding(FAILS, 0, "HIGH", "HIGH", 0, path, text=failure, tool=OURS))
+    return found
 
 
 def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:

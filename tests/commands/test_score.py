@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from places import ROOT
+from sarif_schema import validate
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
@@ -466,7 +468,7 @@ def test_the_files_behind_an_unreadable_one_are_scanned(tmp_path: Path) -> None:
 
 
 def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8").partition("## Before a commit")[2]
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT),
@@ -491,7 +493,7 @@ def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(
     program.write_text("print(int(input()))\n")  # what is staged counts
     refused = git("commit", "-q", "-m", "x")
     assert refused.returncode != 0
-    assert "a folder/-program.py:1: medium security finding B307 (CWE-78)" in refused.stdout + refused.stderr
+    assert "a folder/-program.py:1:7: medium B307 (CWE-78)" in refused.stdout + refused.stderr
     git("add", str(program))
     assert git("commit", "-q", "-m", "x").returncode == 0
     (tmp_path / "notes.txt").write_text("no Python")
@@ -511,3 +513,140 @@ def test_what_a_program_tried_in_vain_is_told_and_cannot_reach_the_terminal(tmp_
     assert told.stdout.splitlines()[1] == r"it tried to write /\x1b[31m: refused"
     (record,) = rows(score(str(file), "--expect", "4", "--json").stdout)
     assert record["denied"] == [{"kind": "write", "path": "/\x1b[31m", "count": 1}]
+
+
+def gate_folder(folder: Path) -> Path:
+    """Programs and their tests: two pass, one of them with a finding, one fails."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for name, text in {
+        "double.py": RIGHT, "double.1.in": "2\n", "double.1.out": "4\n", "double.2.in": "5\n", "double.2.out": "10\n",
+        "unsafe.py": "print(2 * eval(input()))", "unsafe.in": "2", "unsafe.out": "4",
+        "wrong.py": "def add(a, b):\n    return a - b\n",
+        "test_wrong.py": "from wrong import add\ndef test_add():\n    assert add(1, 2) == 3\n",
+    }.items():  # fmt: skip
+        (programs / name).write_text(text)
+    return programs
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "reason"),
+    [
+        ((), 1, "failed: 2 of 3 programs pass all tests, under 100%"),
+        (("--fail-under", "0.6"), 0, "passed"),
+        (("--fail-under", "0.6", "--fail-on", "high"), 0, "passed"),
+        (("--fail-under", "0.6", "--fail-on", "medium"), 1, "failed: 1 medium among findings and security tests"),
+        (("--fail-under", "0.9", "--fail-on", "medium"), 1, "failed: 2 of 3 programs pass all tests, under 90%; 1 m"),
+    ],
+)
+def test_a_folder_of_programs_is_a_gate_that_says_why_it_fails(
+    tmp_path: Path, flags: tuple[str, ...], code: int, reason: str
+) -> None:
+    result = score(str(gate_folder(tmp_path)), *flags)
+    assert result.exit_code == code
+    assert result.stderr.splitlines()[-1].startswith(reason)
+    assert [line.partition("programs/")[2] for line in result.stdout.splitlines() if "programs/" in line] == [
+        "double.py: passes 2 of 2 tests", "unsafe.py: passes 1 of 1 test", "wrong.py: fails: passes 0 of 1 test (wrong)"
+    ]  # fmt: skip
+
+
+def test_the_reports_of_a_gate_have_every_program_and_what_fails(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("junit", "sarif")}
+    flags = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    result = score(str(gate_folder(tmp_path)), "--json", *flags)
+    document = json.loads(result.stdout)
+    assert [document[name] for name in ("programs", "passing", "passed")] == [3, 2, False]
+    assert [each["passes"] for each in document["scores"]] == [True, True, False]
+    cases = list(ElementTree.parse(files["junit"]).getroot().iter("testcase"))
+    assert [len(case) for case in cases] == [0, 0, 1]
+    log = json.loads(files["sarif"].read_text())
+    validate(log)
+    assert [each["ruleId"] for each in log["runs"][0]["results"]] == ["B307", "SCE002"]
+
+
+def test_completions_are_a_gate_if_asked(problems: str, completions: str) -> None:
+    files = ("--problems", problems, "--completions", completions)
+    assert score(*files).exit_code == 0
+    failed = score(*files, "--fail-under", "1")
+    assert failed.exit_code == 1
+    assert failed.stderr.splitlines()[-1].startswith("failed: ")
+    assert json.loads(score(*files, "--json").stdout)["programs"] == len(rows(score(*files).stdout))
+
+
+def test_programs_of_a_folder_are_for_the_problems_of_their_names(tmp_path: Path, problems: str) -> None:
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    for name in ("a.py", "a.1.py", "b.py"):
+        (folder / name).write_text(RIGHT)
+    result = score(str(folder), "--problems", problems, "--json")
+    assert result.exit_code == 0, result.stderr
+    keys = [(each["id"], each["sample"]) for each in json.loads(result.stdout)["scores"]]
+    assert sorted(keys) == [("a", 0), ("a", 1), ("b", 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("alone.py", RIGHT, "alone.py: no tests. Expected alone.in and alone.out, or test_alone.py"),
+        ("double.0.py", RIGHT, r"double.0.py: no tests"),
+        ("wrong.out", " \n", r""),
+        ("double.3.out", " \n", "double.3.out: empty, so a program that prints nothing would pass"),
+        ("double.3.out", b"\xff", "double.3.out: not UTF-8 text"),
+        ("bad.c", "int main(void) { return 0; }", "bad.c: no tests"),
+    ],
+)
+def test_a_program_without_tests_that_can_fail_is_an_error(
+    tmp_path: Path, name: str, text: str | bytes, message: str
+) -> None:
+    folder = gate_folder(tmp_path)
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    result = score(str(folder))
+    assert (result.exception is not None and not isinstance(result.exception, SystemExit)) is bool(message)
+    assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("FOLDER", "FILE"), "a folder is scored alone"),
+        (("FOLDER", "--completions", "x"), "--completions cannot be combined with a FOLDER"),
+        (("FOLDER", "--expect", "x"), "--expect cannot be combined with a FOLDER"),
+        (("FOLDER", "--problems", "starter:eval"), "no problem 'double' in --problems"),
+        (("FILE", "--fail-on", "medium"), "--fail-on needs --expect, or a FOLDER"),
+    ],
+)
+def test_wrong_uses_of_the_gate_are_named(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    folder = gate_folder(tmp_path)
+    places = {"FOLDER": str(folder), "FILE": str(folder / "double.py")}
+    with pytest.raises(UsageError, match=message):
+        CliRunner().invoke(sce, ["score", *(places.get(word, word) for word in words)], catch_exceptions=False)
+
+
+def test_the_pipeline_of_the_page_passes_and_fails_as_it_should(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    script = page.partition("```sh\n")[2].partition("```")[0]
+    assert len(script.splitlines()) == 5
+    command = tmp_path / "sce"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m securecoderl_edge "$@"\n')
+    command.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        words = ["sh", "-c", script]
+        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    programs = gate_folder(tmp_path)
+    for name in ("unsafe.py", "wrong.py", "test_wrong.py"):
+        (programs / name).unlink()
+    source = tmp_path / "src" / "a.py"
+    source.parent.mkdir()
+    source.write_text("assert input()\n")
+    assert run().stdout == "programs/double.py: passes 2 of 2 tests\nboth gates passed\n"
+    source.write_text("print(eval(input()))\n")
+    done = run()
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "failed: 1 finding of severity medium or higher"
+    assert json.loads((tmp_path / "findings.sarif").read_text())["runs"][0]["results"]
+    source.write_text("")
+    (programs / "double.2.out").write_text("11")
+    assert run().stderr.splitlines()[-1] == "failed: 0 of 1 programs pass all tests, under 90%"

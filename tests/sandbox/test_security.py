@@ -37,6 +37,10 @@ PROGRAMS = {
     "requests": "import requests, ssl\nrequests.get('x', verify=False)\nssl.wrap_socket()",
     "bidirectional text": "# \u202e hidden\nprint(1)",
     "decorators": "import os\n@(lambda f: f)\ndef g(x=os.popen('a')): return lambda: os.chmod('x', 0o777)",
+    # The same name means something else after an import, or with another argument.
+    "late import": "a.extractall()\nimport tarfile\na.extractall()\nimport paramiko\na.exec_command(input())",
+    "dynamic imports": "__import__('os')\n__import__('pickle')\n"
+    "import importlib as i\ni.import_module('json')\ni.import_module('telnetlib')",
     "match": "match input():\n    case 'a': eval('1')\n    case [x, *_]: exec(x)",
 }
 

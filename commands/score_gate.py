@@ -1,0 +1,118 @@
+"""The reports of ``sce score`` for a pipeline, and what fails it: programs that do not pass, and findings."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securecoderl_edge.commands.gate import at_or_above, in_words, is_passed
+from securecoderl_edge.commands.score_options import ScoreConfig
+from securecoderl_edge.text import on_one_line
+
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox.file_scan import FileFinding
+    from securecoderl_edge.scoring.reports import Case
+    from securecoderl_edge.scoring.score import Score
+
+
+def check_gate(
+    scores: Mapping[str, Score], config: ScoreConfig, fail_under: float | None, is_shown: bool = False
+) -> bool:
+    """Write the reports, print the last line if the user asked for a gate, and return whether it is passed.
+
+    Args:
+        scores: by what a report calls the program, such as its path.
+        fail_under: if the user gives no ``--fail-under``; None: programs that do not pass fail nothing.
+        is_shown: print the last line in any case.
+    """
+    from securecoderl_edge.scoring.reports import junit, sarif
+    from securecoderl_edge.system.files import write_atomically
+
+    fail_under = fail_under if config.fail_under is None else config.fail_under
+    passing = sum(each.passes_all_tests for each in scores.values())
+    counts = Counter(severity for each in scores.values() for severity in _severities(each))
+    reasons = []
+    if fail_under is not None and passing < fail_under * len(scores):
+        reasons.append(f"{passing} of {len(scores)} programs pass all tests, under {fail_under:.0%}")
+    if config.fail_on is not None and at_or_above(counts, config.fail_on):
+        reasons.append(f"{in_words(counts)} among findings and security tests")
+    if config.junit is not None:
+        with write_atomically(Path(config.junit)) as file:
+            file.write(junit("sce score", [_case(name, each, config) for name, each in scores.items()]))
+    if config.sarif is not None:
+        found = [finding for name, each in scores.items() for finding in _findings(name, each)]
+        with write_atomically(Path(config.sarif)) as file:
+            file.write(json.dumps(sarif(found), indent=1) + "\n")
+    if config.json and config.expect is None:
+        click.echo(json.dumps(_document(scores, passing, counts, reasons), indent=1))
+    is_asked = is_shown or config.fail_under is not None or config.fail_on is not None
+    return is_passed(reasons) if is_asked else not reasons
+
+
+def verdict(score: Score) -> str:
+    """Whether a program passes, in a few words: the same in every report."""
+    if not score.parses:
+        return "fails: not a program"
+    words = f"{score.passed} of {score.total} test{'s' * (score.total != 1)}"
+    if score.passes_all_tests:
+        return f"passes {words}"
+    kinds = dict.fromkeys(each for each in score.verdicts if each != "pass")
+    return f"fails: passes {words} ({', '.join(kinds)})"
+
+
+def _severities(score: Score) -> list[str]:
+    """Of what counts against a program's security; a failed scan and a failed security test are high."""
+    found = [each.severity.lower() for each in score.findings] + ["high"] * len(score.failed_security)
+    is_failed_scan = score.parses and score.severity == 1.0 and not score.findings
+    return found + ["high"] * is_failed_scan
+
+
+def _case(name: str, score: Score, config: ScoreConfig) -> Case:
+    from securecoderl_edge.scoring.explain import about_security
+    from securecoderl_edge.scoring.reports import Case
+
+    is_unsafe = config.fail_on is not None and at_or_above(Counter(_severities(score)), config.fail_on) > 0
+    security = about_security(score)
+    failure = "" if score.passes_all_tests else verdict(score)
+    return Case(name, failure or (security[0] if is_unsafe else ""), "\n".join([verdict(score), *security]))
+
+
+def _findings(name: str, score: Score) -> list[FileFinding]:
+    from securecoderl_edge.scoring.reports import findings_of_score
+
+    return findings_of_score(name, score, "" if score.passes_all_tests else verdict(score))
+
+
+def _document(
+    scores: Mapping[str, Score], passing: int, counts: Counter[str], reasons: Sequence[str]
+) -> dict[str, Any]:
+    from securecoderl_edge.scoring.metrics import mean_of_scores
+    from securecoderl_edge.scoring.reports import plain_path
+
+    return {
+        "version": 1,
+        "programs": len(scores),
+        "passing": passing,
+        "counts": counts,
+        "passed": not reasons,
+        "reasons": list(reasons),
+        "metrics": mean_of_scores(scores.values()),
+        "scores": [
+            {"name": plain_path(name), "passes": each.passes_all_tests, **each.to_record()}
+            for name, each in scores.items()
+        ],
+    }
+
+
+def show_program(name: str, score: Score) -> None:
+    """Print the verdict on a program, and what speaks against its security."""
+    from securecoderl_edge.scoring.explain import about_security
+
+    click.echo(f"{on_one_line(name)}: {verdict(score)}")
+    for line in about_security(score):
+        click.echo(f"  {on_one_line(line)}")

@@ -1,0 +1,107 @@
+"""A folder of programs to score: on the tests next to them, by their names, or on the problems of a file.
+
+The tests of ``double.py`` are ``double.in`` and ``double.out``, or ``double.1.in`` and ``double.1.out``,
+``double.2.in`` and so on; an output without an input belongs to an empty one. Or they are a Python test file,
+``test_double.py``. With problems, ``mbpp/11.py`` is a program for the problem ``mbpp/11``, and ``mbpp/11.2.py`` its
+sample 2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.test_file import read_test_file
+from securecoderl_edge.sandbox.source_files import Selection, SourceFile, find_sources, read_source
+from securecoderl_edge.scoring.scorer import Submission
+from securecoderl_edge.text import on_one_line
+
+_SAMPLE = re.compile(r"(.+)\.(\d{1,9})")
+
+
+def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> dict[str, Submission]:
+    """A submission for each program of a folder, by path; they have a key each.
+
+    Args:
+        problems: by id; None: each program has its own tests.
+
+    Raises:
+        UsageError: there are no programs, or one has no tests or no problem.
+        SceError: a file cannot be read, or its tests are none.
+    """
+    found: dict[str, Submission] = {}
+    for file in find_sources([str(folder)], Selection()).files:
+        path = Path(file.path)
+        if problems is None and path.name.startswith("test_") and path.with_name(path.name[5:]).is_file():
+            continue
+        name = os.path.relpath(os.path.splitext(file.path)[0], folder)
+        if problems is None:
+            problem, sample = _with_its_tests(path, name, file), 0
+        else:
+            problem, sample = _among(problems, name, path)
+        if problem.language != file.language.name:
+            raise UsageError(f"{path}: the problem {problem.id!r} is in {problem.language}")
+        found[file.name] = Submission(problem, _text(file), sample)
+    if not found:
+        raise UsageError(f"{folder}: no programs in Python or C")
+    keys: dict[tuple[str, int], str] = {}
+    for path_name, submission in found.items():
+        if submission.key in keys:
+            raise UsageError(f"{path_name}: {keys[submission.key]} is the same sample of {submission.problem.id!r}")
+        keys[submission.key] = path_name
+    return found
+
+
+def _with_its_tests(path: Path, name: str, file: SourceFile) -> Problem:
+    test_file = path.with_name(f"test_{path.stem}.py")
+    if test_file.is_file():
+        of_file = read_test_file(test_file, path)
+        return Problem(name, "", kind="call", assertions=of_file.tests, test_file=of_file)
+    outputs = [each for each in path.parent.iterdir() if _number(each, path.stem) is not None]
+    outputs.sort(key=lambda each: (_number(each, path.stem) or 0, each.name))
+    if not outputs:
+        raise UsageError(
+            f"{path}: no tests. Expected {path.stem}.in and {path.stem}.out, or {test_file.name}, or --problems FILE."
+        )
+    tests = tuple(Test(_input_of(each), _text(SourceFile(str(each), file.language))) for each in outputs)
+    for each, test in zip(outputs, tests, strict=True):
+        if not test.output.strip():
+            raise SceError(f"{each}: empty, so a program that prints nothing would pass")
+    return Problem(name, "", tests=tests, language=file.language.name)
+
+
+def _number(path: Path, stem: str) -> int | None:
+    """Of an output of a program: 0 for ``STEM.out``; None for another file."""
+    if path.suffix != ".out" or not path.is_file():
+        return None
+    if path.stem == stem:
+        return 0
+    match = _SAMPLE.fullmatch(path.stem)
+    return int(match[2]) if match is not None and match[1] == stem else None
+
+
+def _input_of(output: Path) -> str:
+    path = output.with_suffix(".in")
+    return _text(SourceFile(str(path), PYTHON)) if path.is_file() else ""
+
+
+def _among(problems: Mapping[str, Problem], name: str, path: Path) -> tuple[Problem, int]:
+    match = _SAMPLE.fullmatch(name)
+    for known, sample in ((name, 0), *([(match[1], int(match[2]))] if match else [])):
+        if known in problems:
+            return problems[known], sample
+    raise UsageError(f"{path}: no problem {on_one_line(name)!r} in --problems")
+
+
+def _text(file: SourceFile) -> str:
+    try:
+        return read_source(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_utf8(file.name, error) from None
+    except SceError as error:
+        raise SceError(f"{file.name}: {error}") from None

@@ -1,0 +1,329 @@
+"""`sce scan` from the command line: what is found, in which format, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import jsonschema
+import pytest
+from c_compiler import why_no_c
+from cli_runs import run_sce
+from sarif_schema import validate
+
+SHELL = "import os\nos.system(input())\n"
+EVAL = "print(eval(input()))\n"
+LOW = "assert input()\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a finding of each severity, in which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"src/high.py": SHELL, "src/deep/medium.py": EVAL, "src/low.py": LOW, "src/clean.py": ""}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "src" / "notes.md").write_text("eval(input())")
+    return tmp_path
+
+
+def scan(*words: str, code: int | None = None, stdin: str = "") -> str:
+    """Standard output; fails if the exit code is another."""
+    found, out, err = run_sce("scan", *words, stdin=stdin)
+    assert code is None or found == code, out + err
+    return out
+
+
+def ids(*words: str) -> list[str]:
+    """``file:line:id`` of each finding."""
+    found = json.loads(scan(*words, "--format", "json"))["findings"]
+    return [f"{each['path']}:{each['line']}:{each['id']}" for each in found]
+
+
+def test_text_has_place_severity_check_weakness_message_and_page(project: Path) -> None:
+    lines = scan("src/high.py", code=1).splitlines()
+    assert lines[0].startswith("src/high.py:2:1: high B605 (CWE-78): Starting a process with a shell")
+    assert lines[1].startswith("  https://bandit.readthedocs.io/")
+
+
+def test_files_come_in_the_order_of_their_names_however_many_processes_scan(project: Path) -> None:
+    expected = ["src/deep/medium.py:1:B307", "src/high.py:2:B605", "src/low.py:1:B101"]
+    assert ids("src") == ids("src", "--workers", "3") == ids("src/low.py", "src", "./src/high.py") == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ((), 1),
+        (("--exit-zero",), 0),
+        (("--fail-on", "high"), 1),
+        (("--exclude", "high.py", "--fail-on", "medium"), 1),
+        (("--exclude", "high.py,deep", "--fail-on", "medium"), 0),
+        (("--severity", "high", "--exclude", "src/high.py"), 0),
+        (("--select", "B101", "--fail-on", "medium"), 0),
+        (("--skip", "B101,B307,B605"), 0),
+    ],
+)
+def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
+    project: Path, flags: tuple[str, ...], code: int
+) -> None:
+    found, _, err = run_sce("scan", "src", *flags)
+    assert found == code
+    is_passed = not code and flags != ("--exit-zero",)
+    assert err.splitlines()[-1].startswith("passed" if is_passed else "failed: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing",), "nothing: no such file or folder"),
+        (("src/notes.md",), "src/notes.md: neither .py nor .c"),
+        (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. It has: 4 .py"),
+        (("src", "--select", "B999"), "--select B999: no such check"),
+        (("src", "--skip", "eval"), "--skip eval: no such check"),
+        (("src", "--select", "B101", "--skip", "B101"), "Every check that is selected is skipped"),
+        (("src", "--baseline", "known.json"), "known.json: no such file. Write it with --write-baseline"),
+        (("src", "--baseline", "src/high.py"), "src/high.py: not a baseline"),
+        (("src", "--baseline", "a", "--write-baseline", "b"), "exclude each other"),
+        (("src", "--config", "none.toml"), "none.toml: no such file"),
+        (("src", "--isolated", "--respect-nosec"), "--isolated obeys no file"),
+        (("src/high.py", "--out", "src/high.py"), "src/high.py is also an input file"),
+        (("src", "--out", "src"), "src"),
+        (("/dev/null",), "/dev/null: not a regular file"),
+        (("src", "--format", "xml"), "is not one of"),
+        ((), "Missing argument"),
+    ],
+)
+def test_a_wrong_use_is_exit_code_two_and_says_what_is_wrong(
+    project: Path, words: tuple[str, ...], message: str
+) -> None:
+    code, out, err = run_sce("scan", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert (project / "src" / "high.py").read_text() == SHELL
+
+
+def test_standard_input_is_scanned(project: Path) -> None:
+    assert "<stdin>:1:7: medium B307" in scan("-", stdin=EVAL, code=1)
+
+
+def test_a_pipe_is_not_waited_for(project: Path) -> None:
+    os.mkfifo(project / "src" / "pipe.py")
+    scanning = threading.Thread(target=scan, args=("src", "--exit-zero"), daemon=True)
+    scanning.start()
+    scanning.join(60)
+    assert not scanning.is_alive()
+
+
+HOSTILE = {
+    "null byte": b"print(1)\0",
+    "not UTF-8": b"x = '\xff'\n",
+    "unknown encoding": b"# coding: nonsense\n",
+    "no syntax": b"def f(:\n",
+    "too deep": b"x = " + b"(" * 5000 + b")" * 5000,
+    "too long": b"#" * (8 << 20) + b"\nprint(1)",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_file_that_cannot_be_scanned_is_a_high_finding(project: Path, kind: str) -> None:
+    (project / "a.py").write_bytes(HOSTILE[kind])
+    (finding,) = json.loads(scan("a.py", "--format", "json", code=1))["findings"]
+    assert (finding["id"], finding["severity"]) == ("SCE001", "high")
+    assert scan("a.py", "--skip", "SCE001", code=0) == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "column"),
+    [
+        (b"print(eval(input()))\n", 7),
+        ("x = 'é😀'; eval(x)\n".encode(), 11),
+        ("\ufeffx = 'é'; eval(x)\n".encode(), 10),
+        (b"# coding: latin-1\nx = '\xe9'; eval(x)\n", 10),
+    ],
+)
+def test_columns_count_characters(project: Path, data: bytes, column: int) -> None:
+    (project / "a.py").write_bytes(data)
+    (finding,) = json.loads(scan("a.py", "--format", "json"))["findings"]
+    assert (finding["id"], finding["column"]) == ("B307", column)
+
+
+def test_code_behind_a_coding_cookie_is_found_as_python_would_run_it(project: Path) -> None:
+    (project / "a.py").write_bytes(b"# coding: utf-7\n# +AAoAZQB2AGEAbAAoACIAMQAiACk-\n")
+    assert [each.rpartition(":")[2] for each in ids("a.py")] == ["B307"]
+
+
+def test_what_bandit_would_not_find_is_marked(project: Path) -> None:
+    (project / "a.py").write_text("e = eval\nprint(e(input()))\n")
+    (finding,) = json.loads(scan("a.py", "--format", "json"))["findings"]
+    assert finding["tool"].startswith("sce")
+    assert "(in addition to Bandit)" in scan("a.py")
+
+
+def test_names_of_files_neither_end_a_line_nor_reach_the_terminal_nor_command_a_runner(project: Path) -> None:
+    for name in ("a\n::error::b.py", "\x1b]0;x\x07.py", "::stop.py", "##[group]c.py", "d\udcff.py", "e,f%0A:g.py"):
+        (project / name).write_text(EVAL)
+    text = scan(".", "--exclude", "src", code=1)
+    assert text.count("\n") == 12
+    assert not any(line.startswith("::") or "##[" in line for line in text.splitlines())
+    assert "\x1b" not in text
+    commands = scan(".", "--exclude", "src", "--format", "github", code=1).splitlines()
+    assert len(commands) == 6
+    assert all(line.startswith("::warning file=") and line.count("::") == 2 for line in commands)
+    assert "file=e%2Cf%250A%3Ag.py,line=1,col=7,title=B307 (CWE-78)::" in "\n".join(commands)
+    ElementTree.fromstring(scan(".", "--format", "junit"))
+    validate(json.loads(scan(".", "--format", "sarif")))
+
+
+def test_links_are_followed_within_the_folder_only(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "secret.py"
+    outside.write_text(EVAL)
+    (project / "src" / "out.py").symlink_to(outside)
+    (project / "src" / "in.py").symlink_to("low.py")
+    (project / "src" / "broken.py").symlink_to("nothing.py")
+    (project / "src" / "loop").symlink_to(".")
+    assert ids("src", "--skip", "B605,B307") == ["src/in.py:1:B101", "src/low.py:1:B101"]
+    assert "1 links to elsewhere" in run_sce("scan", "src")[2]
+
+
+def test_environments_and_folders_of_tools_are_left_out_unless_named(project: Path) -> None:
+    for name in (".venv", ".git", "node_modules", "a.egg"):
+        (project / name).mkdir()
+        (project / name / "x.py").write_text(EVAL)
+    assert ids(".", "--exclude", "src") == []
+    assert ids(".venv") == [".venv/x.py:1:B307"]
+
+
+def test_sarif_is_valid_and_has_what_the_viewer_of_github_needs(project: Path) -> None:
+    (project / "src" / "broken ä.py").write_text("def f(:")
+    log = json.loads(scan("src", "--format", "sarif", code=1))
+    validate(log)
+    (run,) = log["runs"]
+    rules = [each["id"] for each in run["tool"]["driver"]["rules"]]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]] == result["ruleId"]
+        assert result["message"]["text"]
+        place = result["locations"][0]["physicalLocation"]
+        assert not place["artifactLocation"]["uri"].startswith(("/", "file:"))
+        assert place["region"]["startLine"] >= 1
+        assert result["partialFingerprints"]["primaryLocationLineHash"]
+    assert [each["level"] for each in run["results"]] == ["error", "warning", "error", "note"]
+    assert "src/broken%20%C3%A4.py" in json.dumps(log)
+    assert run["invocations"] == [{"executionSuccessful": False}]
+    with pytest.raises(jsonschema.ValidationError):
+        validate({**log, "version": "2.0"})
+
+
+def test_junit_has_a_case_per_file_and_a_failure_for_each_that_fails(project: Path) -> None:
+    root = ElementTree.fromstring(scan("src", "--format", "junit", "--fail-on", "medium"))
+    assert root.attrib["tests"] == "4"
+    assert [case.attrib["name"] for case in root.iter("testcase") if case.find("failure") is not None] == [
+        "src/deep/medium.py", "src/high.py"
+    ]  # fmt: skip
+
+
+def test_a_report_goes_to_a_file_whole_or_not_at_all(project: Path) -> None:
+    assert scan("src", "--format", "json", "--out", "report.json", code=1) == ""
+    assert json.loads((project / "report.json").read_text())["passed"] is False
+    assert scan("src", "--out", "report.txt", code=1) == ""
+    assert (project / "report.txt").read_text() == scan("src")
+
+
+def test_only_what_a_baseline_does_not_know_is_reported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan("src", "--write-baseline", "known.json", code=0)
+    assert scan("src", "--baseline", "known.json", code=0) == ""
+    assert "input" not in (project / "known.json").read_text()  # nor any other text of the files
+    file = project / "src" / "high.py"
+    file.write_text("import os\n\n\nif True:\n    os.system(input())\n")  # moved and indented
+    assert ids("src", "--baseline", "known.json") == []
+    file.write_text("import os\nos.system(input())\nos.system(input())\n")
+    assert ids("src", "--baseline", "known.json") == ["src/high.py:3:B605"]
+    monkeypatch.chdir(project / "src")  # paths are relative to the baseline
+    assert ids(".", "--baseline", "../known.json") == ["high.py:3:B605"]
+    file.write_text("")
+    assert "1 of the baseline not found any more" in run_sce("scan", ".", "--baseline", "../known.json")[2]
+
+
+CONFIGURATIONS = {
+    "pyproject.toml": '[tool.bandit]\nskips = ["B605"]\nexclude_dirs = ["deep"]\n[tool.bandit.assert_used]\n'
+    "skips = ['*/low.py']\n",
+    "bandit.yaml": "skips: [B605]\nexclude_dirs: [deep]\nassert_used: {skips: ['*/low.py']}\n",
+    ".bandit": "[bandit]\nskips = B605,B101\nexclude = deep\n",
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_bandits_configuration_of_the_current_folder_is_obeyed_and_named_unless_isolated(
+    project: Path, name: str
+) -> None:
+    (project / name).write_text(CONFIGURATIONS[name])
+    code, _, err = run_sce("scan", ".")
+    assert code == 0, err
+    assert err.startswith(f"configuration: {name}\n")
+    assert len(ids(".", "--isolated")) == 3
+    (project / name).rename(project / "src" / name)  # what lies in the scanned folder says nothing
+    assert len(ids("src")) == 3
+    assert ids(".", "--config", f"src/{name}") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", "[tool.bandit\n"),
+        ("pyproject.toml", "[tool.bandit]\nskips = 'B605'\n"),
+        ("bandit.yaml", "skips: [\n"),
+        ("bandit.yaml", "- a\n"),
+        ("bandit.yaml", "profiles: {a: {include: [B101]}}\n"),
+        (".bandit", "skips = B101\n"),
+        (".bandit", "[bandit]\nlevel = all\n"),
+    ],
+)
+def test_a_configuration_that_means_nothing_is_an_error(project: Path, name: str, text: str) -> None:
+    (project / name).write_text(text)
+    code, out, err = run_sce("scan", "src")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"sce: {name}: ")
+
+
+@pytest.mark.parametrize(
+    ("comment", "is_silent"),
+    [("# nosec", True), ("#nosec: B605", True), ("# nosec start_process_with_a_shell", True), ("# nosec B101", False)],
+)
+def test_comments_silence_what_they_name_if_they_are_respected(project: Path, comment: str, is_silent: bool) -> None:
+    (project / "a.py").write_text(f"import os\nos.system(\n    input()\n)  {comment}\n")
+    assert ids("a.py") == ["a.py:2:B605"]
+    assert ids("a.py", "--respect-nosec") == ([] if is_silent else ["a.py:2:B605"])
+
+
+@pytest.mark.skipif(bool(why_no_c()), reason=why_no_c() or "-")
+def test_programs_in_c_are_analyzed_and_those_that_need_other_files_are_named(project: Path) -> None:
+    (project / "a.c").write_text(
+        "#include <stdlib.h>\nint main(void) {\n  char *p = malloc(3);\n  free(p);\n  free(p);\n}\n"
+    )
+    (project / "b.c").write_text('#include "own.h"\n')
+    found = json.loads(scan("a.c", "b.c", "--format", "json", code=1))["findings"]
+    assert ("a.c", 415) in {(each["path"], each["cwe"]) for each in found}
+    assert [each["text"].startswith("does not compile alone: b.c") for each in found if each["path"] == "b.c"] == [True]
+
+
+def test_colors_are_for_terminals_that_want_them(project: Path) -> None:
+    words = [sys.executable, "-m", "securecoderl_edge", "scan", "src"]
+    for variables, is_colored in (
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({}, False),
+    ):
+        environment = {name: each for name, each in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
+        path = os.pathsep.join(sys.path)
+        done = subprocess.run(
+            words, env={**environment, **variables, "PYTHONPATH": path}, capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert ("\x1b[31m" in done.stdout or "\x1b[1;31m" in done.stdout) is is_colored
