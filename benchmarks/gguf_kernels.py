@@ -21,7 +21,7 @@ from typing import Any
 
 from record import publish, worker
 
-ROWS, PROMPTS, NEW_TOKENS = 32, 4, 8
+ROWS, PROMPTS, NEW_TOKENS = 32, 2, 6
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def features() -> str:
     """What the kernels of this build of llama.cpp may use."""
     import llama_cpp
 
-    return llama_cpp.llama_print_system_info().decode()
+    return str(llama_cpp.llama_print_system_info().decode())
 
 
 if __name__ == "__main__":

@@ -63,13 +63,13 @@ def write_reference_of_file(path: Path, prompts: Sequence[str], new_tokens: int,
 
         def continuation(prompt: str) -> tuple[list[int], list[Array]]:
             tokens = model.tokenize(prompt)[: longest - new_tokens]
-            logits, fed = [], tokens
+            logits: list[Array] = []
+            fed, start = tokens, 0
             context.clear(0)
             for _ in range(new_tokens + 1):
-                start = sum(map(len, logits))
                 context.decode(fed, list(range(start, start + len(fed))), [0] * len(fed), logits=True)
                 logits.append(context.logits(len(fed)).copy())
-                fed = [int(logits[-1][-1].argmax())]
+                start, fed = start + len(fed), [int(logits[-1][-1].argmax())]
                 tokens = [*tokens, *fed]
             return tokens[:-1], logits
 
