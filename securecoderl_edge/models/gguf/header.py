@@ -154,7 +154,7 @@ class _Reader:
         key, kind = self._text(), int(self._number("I"))
         if kind == _STRING:
             values[key] = self._text()
-        if kind in _SCALARS:
+        elif kind in _SCALARS:
             values[key] = self._number(_SCALARS[kind])
         elif kind == _ARRAY:
             if lists is None:
