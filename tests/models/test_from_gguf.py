@@ -204,7 +204,7 @@ def test_a_folder_reads_the_file_that_was_named_last_if_the_other_is_gone(float_
 
 def test_llm_int8_is_refused_with_the_way_out(float_file: Path) -> None:
     """bitsandbytes loads through transformers, which cannot read the folder."""
-    with pytest.raises(SceError, match="sce export FILE.gguf --format hf"):
+    with pytest.raises(SceError, match=r"sce export FILE\.gguf --format hf"):
         load_base(folder_of_gguf(float_file), "int8-bnb")
 
 
