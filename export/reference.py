@@ -7,7 +7,8 @@ that errors in those are found, too. This module runs as a child process, becaus
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,23 @@ def write_reference(
     new_tokens = min(new_tokens, longest // 2)
     budget = longest - new_tokens
     encoded = [tokenizer.encode_prompt(prompt)[: max(1, budget)] for prompt in prompts]
-    rows = []
-    for number, prompt in enumerate(ids for ids in encoded if ids):
+    prompts_of = [ids for ids in encoded if ids]
+
+    def traces() -> Iterator[tuple[int, list[int], list[Any]]]:
         with torch.inference_mode():
-            tokens = _continued(source, prompt, new_tokens)
-            logits = source(torch.tensor([tokens], device=device)).logits[0].float().cpu().numpy()
-        np.save(folder / f"{number}.npy", logits)
-        rows.append({"tokens": tokens, "prompt_length": len(prompt)})
+            for prompt, tokens in zip(prompts_of, _continued(source, prompts_of, new_tokens), strict=True):
+                logits = source(torch.tensor([tokens], device=device)).logits[0].float().cpu().numpy()
+                yield len(prompt), tokens, [logits]
+
+    save_reference(traces(), folder)
+
+
+def save_reference(traces: Iterable[tuple[int, list[int], list[Any]]], folder: Path) -> None:
+    """Write what `read_reference` reads: of each prompt its length, all tokens, and parts of their logits."""
+    rows = []
+    for number, (length, tokens, logits) in enumerate(traces):
+        np.save(folder / f"{number}.npy", np.concatenate(logits))
+        rows.append({"tokens": tokens, "prompt_length": length})
     (folder / _TOKENS).write_text(json.dumps(rows), encoding="utf-8")
 
 
@@ -84,16 +95,34 @@ def write_reference_where_it_fits(
     return notes
 
 
-def _continued(source: Any, prompt: list[int], new_tokens: int) -> list[int]:
+def _continued(source: Any, prompts: Sequence[list[int]], new_tokens: int) -> list[list[int]]:
+    """Each prompt with its greedy continuation.
+
+    Prompts of about the same length are continued together: a step reads all weights, for however many.
+    """
     import torch
 
-    tokens, past = list(prompt), None
-    fed = tokens
-    for _ in range(new_tokens):
-        answer = source(torch.tensor([fed], device=source.device), past_key_values=past, use_cache=True)
-        past, fed = answer.past_key_values, [int(answer.logits[0, -1].argmax())]
-        tokens += fed
-    return tokens
+    done: dict[int, list[int]] = {}
+    order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
+    for _, group in groupby(order, key=lambda number: len(prompts[number]).bit_length()):
+        members = list(group)
+        width = max(len(prompts[number]) for number in members)
+        lengths = torch.tensor([len(prompts[number]) for number in members], device=source.device)
+        mask = (torch.arange(width, device=source.device) >= width - lengths[:, None]).long()
+        padded = [[0] * (width - len(prompts[number])) + prompts[number] for number in members]
+        fed, past, new = torch.tensor(padded, device=source.device), None, []
+        positions = (mask.cumsum(1) - 1).clamp_min(0)
+        for _ in range(new_tokens):
+            answer = source(
+                fed, attention_mask=mask, position_ids=positions, past_key_values=past, use_cache=True, logits_to_keep=1
+            )
+            past, fed = answer.past_key_values, answer.logits[:, -1:].argmax(-1)
+            new.append(fed[:, 0].tolist())
+            mask = torch.cat([mask, torch.ones_like(fed)], dim=1)
+            positions = positions[:, -1:] + 1
+        for row, number in enumerate(members):
+            done[number] = [*prompts[number], *(tokens[row] for tokens in new)]
+    return [done[number] for number in range(len(prompts))]
 
 
 def _load_source(base: Path, adapter: Path | None) -> Any:

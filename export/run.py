@@ -17,6 +17,7 @@ from securecoderl_edge.export.gguf import OWN_TYPES, write_adapter
 from securecoderl_edge.export.manifest import (
     FORMAT_VERSION,
     PACKAGES,
+    SOURCE_FILE,
     AdapterManifest,
     GgufManifest,
     Manifest,
@@ -74,16 +75,17 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
         raise UsageError(f"unknown quantization {quant!r}; choose from {', '.join(QUANTS)}")
     _require_packages()
     check_output_file(out, workbench.base, workbench.adapter)
-    identity = _ExportIdentity.of(workbench, quant)
+    identity = _ExportIdentity.of(workbench, quant, workbench.source_file)
     if earlier := _find_earlier(out, GgufManifest, identity, force, lambda _: _has_pre_tokenizer(out, workbench)):
         return ExportResult(out, earlier, reused=True)
     with _written_for(out) as temporary:
         summary = workbench.write(quant, temporary, out)
         workbench.log("verifying against the original ...")
-        agreement = _verified(workbench, temporary, quant)
+        with _nothing_written():
+            agreement = workbench.verify(temporary, quant)
         manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **identity.described(agreement))
         _write_manifest(manifest, out, temporary)
-    if quant in ("f16", "f32"):
+    if quant in ("f16", "f32") and workbench.source_file is None:
         workbench.use_float_file(out, summary)
     return ExportResult(out, manifest, reused=False)
 
@@ -179,8 +181,8 @@ class _ExportIdentity:
     prompt_style: str | None
 
     @classmethod
-    def of(cls, workbench: Workbench, quant: str) -> _ExportIdentity:
-        return cls(hash_sources(workbench.base, workbench.adapter), quant, workbench.prompt_style)
+    def of(cls, workbench: Workbench, quant: str, file: Path | None = None) -> _ExportIdentity:
+        return cls(hash_sources(workbench.base, workbench.adapter, file), quant, workbench.prompt_style)
 
     def described(self, agreement: Agreement) -> dict[str, Any]:
         """Build the fields that all kinds of manifests have."""
@@ -218,8 +220,15 @@ def _facts_of(file: Path, out: Path) -> dict[str, Any]:
 
 def _verified(workbench: Workbench, file: Path, quant: str, adapter: Path | None = None) -> Agreement:
     """`verify` against the workbench's reference; an error says that the file was not kept."""
-    try:
+    with _nothing_written():
         return verify(file, workbench.base, quant, workbench.reference(), adapter)
+
+
+@contextmanager
+def _nothing_written() -> Iterator[None]:
+    """Say in errors of a verification that the file was not kept."""
+    try:
+        yield
     except UsageError:
         raise
     except SceError as error:
@@ -316,14 +325,19 @@ def recheck(
     manifest, digest = check_content(file)
     if base is None:
         return Recheck(file.name, digest, None)
-    hashes, sources, kind = hash_sources(base, adapter), manifest.sources, manifest.quant
+    sources, kind = manifest.sources, manifest.quant
+    file_of = gguf_base if SOURCE_FILE in sources else None
+    hashes = hash_sources(base, adapter, file_of)
     if sources != hashes:
         changed = sorted(name for name in {*hashes, *sources} if hashes.get(name) != sources.get(name))
         raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
-    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base, device=device) as workbench:
+    named = file_of or (gguf_base if isinstance(manifest, AdapterManifest) else None)
+    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=named, device=device) as workbench:
         if isinstance(manifest, AdapterManifest):
             base_file, base_kind = workbench.base_file(file)
             agreement = verify(base_file, base, wider(kind, base_kind), workbench.reference(), file)
+        elif isinstance(manifest, GgufManifest):
+            agreement = workbench.verify(file, kind)
         else:
             agreement = verify(file, base, kind, workbench.reference())
     check_as_recorded(agreement, manifest.agreement, file)

@@ -70,20 +70,41 @@ def reference_of(
     Raises:
         SceError: the model cannot be loaded or run.
     """
-    # Hundreds of megabytes for a large vocabulary: the next export deletes leftovers of a killed one.
-    folder = Path(tempfile.gettempdir()) / "sce-reference"
-    remove_abandoned(folder)
-    with tempfile.TemporaryDirectory(prefix=temporary_prefix(folder)) as name:
+    with _reference_folder() as folder:
         request = {
             "base": str(base.resolve()),
             "adapter": str(adapter.resolve()) if adapter else None,
             "prompts": PROMPTS,
             "new_tokens": NEW_TOKENS,
-            "folder": name,
+            "folder": str(folder),
             "device": device,
         }
         for line in _ask_child("securecoderl_edge.export.reference", request)["notes"]:
             tell(line)
+        yield folder
+
+
+@contextmanager
+def reference_of_file(path: Path) -> Iterator[Path]:
+    """As `reference_of`, for a GGUF file that is the original itself, in llama.cpp.
+
+    Only some prompts, and few new tokens: both files have the same metadata, and the order of their weights.
+
+    Raises:
+        SceError: llama.cpp cannot load it.
+    """
+    with _reference_folder() as folder:
+        request = {"path": str(path.resolve()), "prompts": PROMPTS[:5], "new_tokens": 8, "folder": str(folder)}
+        _ask_child("securecoderl_edge.export.verify_worker", request)
+        yield folder
+
+
+@contextmanager
+def _reference_folder() -> Iterator[Path]:
+    # Hundreds of megabytes for a large vocabulary: the next export deletes leftovers of a killed one.
+    folder = Path(tempfile.gettempdir()) / "sce-reference"
+    remove_abandoned(folder)
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix(folder)) as name:
         yield Path(name)
 
 

@@ -1,4 +1,7 @@
-"""Child process of `verify`: runs an exported file in its usual runtime, and compares it with the original."""
+"""Child process of `verify`: runs an exported file in its usual runtime, and compares it with the original.
+
+A GGUF file may be the original, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.export.agreement import Agreement, Array, compare
-from securecoderl_edge.export.reference import LONGEST, read_reference
+from securecoderl_edge.export.reference import LONGEST, read_reference, save_reference
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.gguf.layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
@@ -46,6 +49,34 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
             return compare(traces, logits_of, len(texts), equal)
 
 
+def write_reference_of_file(path: Path, prompts: Sequence[str], new_tokens: int, folder: Path) -> None:
+    """Run each prompt and its greedy continuation through a GGUF file; see `reference.read_reference`.
+
+    Raises:
+        SceError: the file cannot be loaded.
+    """
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel
+
+    with closing(LlamaModel(path)) as model:
+        longest = min(LONGEST, model.context_length)
+        new_tokens = min(new_tokens, longest // 2)
+
+        def continuation(prompt: str) -> tuple[list[int], list[Array]]:
+            tokens = model.tokenize(prompt)[: longest - new_tokens]
+            logits: list[Array] = []
+            fed, start = tokens, 0
+            context.clear(0)
+            for _ in range(new_tokens + 1):
+                context.decode(fed, list(range(start, start + len(fed))), [0] * len(fed), logits=True)
+                logits.append(context.logits(len(fed)).copy())
+                start, fed = start + len(fed), [int(logits[-1][-1].argmax())]
+                tokens = [*tokens, *fed]
+            return tokens[:-1], logits
+
+        with closing(model.open_context(1, LONGEST, cpu_count(), float32_cache=True)) as context:
+            save_reference(((len(model.tokenize(each)), *continuation(each)) for each in prompts), folder)
+
+
 def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path) -> Agreement:
     """Run an ONNX folder in onnxruntime, like `measure`; its tokenizer is the copy in the folder."""
     from securecoderl_edge.runtimes.onnx.model import OnnxModel
@@ -61,6 +92,11 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "prompts" in request:
+        write_reference_of_file(
+            Path(request["path"]), request["prompts"], request["new_tokens"], Path(request["folder"])
+        )
+        return {}
     adapter = Path(request["adapter"]) if request["adapter"] else None
     path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
     if path.is_dir():

@@ -8,13 +8,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from securecoderl_edge.export.agreement import Agreement, wider
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.manifest import tensor_types
 from securecoderl_edge.export.quantize import quantize
-from securecoderl_edge.export.verify import reference_of, verify
+from securecoderl_edge.export.verify import reference_of, reference_of_file, verify
+from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.files import temporary_prefix
+from securecoderl_edge.text import NORMALIZER_KEY
 
 # A base of at most this many parameters is written in f32 to verify an adapter.
 _SMALL_MODEL = 200_000_000
@@ -68,14 +72,47 @@ class Workbench:
             self._reference = self._stack.enter_context(reference)
         return self._reference
 
+    def verify(self, file: Path, quant: str) -> Agreement:
+        """`verify` a GGUF file of ``quant`` against the original: in transformers, or the `source_file` in llama.cpp.
+
+        Raises:
+            SceError: see `verify`.
+        """
+        if self.source_file is None:
+            return verify(file, self.base, quant, self.reference())
+        if self._reference is None:
+            self._reference = self._stack.enter_context(reference_of_file(self.source_file))
+        return verify(file, self.base, wider(quant, _kind_of(self.source_file)), self._reference)
+
+    @property
+    def source_file(self) -> Path | None:
+        """The GGUF file that exports only write in another type: its metadata stay. None if weights are merged."""
+        return self.gguf_base if self.adapter is None else None
+
     def write(self, quant: str, path: Path, out: Path) -> GgufSummary:
         """Write one file at ``path``, which will be renamed to ``out``, and return its summary."""
+        if (file := self.source_file) is not None:
+            self.log(f"writing {quant} ...")
+            shape = read_architecture(self.base)
+            vocabulary = read_vocabulary(self.base, shape.vocabulary, self.pre_tokenizer)
+            quantize(file, path, quant, self._on_tensor, self.pre_tokenizer)
+            types, data_bytes = tensor_types(path)
+            values, parameters = read_header(path).values, shape.parameters()
+            pre, normalizer = (values.get(key) for key in ("tokenizer.ggml.pre", NORMALIZER_KEY))
+            return GgufSummary(
+                tensor_types=types,
+                parameters=parameters,
+                bits_per_weight=round(8 * data_bytes / parameters, 3),
+                tokenizer_pre=str(pre),
+                tokenizer_fingerprint=vocabulary.fingerprint,
+                normalizer=None if normalizer is None else str(normalizer),
+            )
         if quant in OWN_TYPES:
             self.log(f"writing {quant} ...")
             return self._write(quant, path, out)
         source, summary = self._float_file(out)
         self.log(f"writing {quant} ...")
-        quantize(source, path, quant)
+        quantize(source, path, quant, self._on_tensor)
         types, data_bytes = tensor_types(path)
         bits = round(8 * data_bytes / summary.parameters, 3)
         return replace(summary, tensor_types=types, bits_per_weight=bits)
@@ -92,9 +129,7 @@ class Workbench:
         model.
         """
         if self.gguf_base is not None:
-            types, _ = tensor_types(self.gguf_base)
-            # llama.cpp also rounds what goes into quantized layers, to 8 bits.
-            return self.gguf_base, next((kind for kind in ("f16", "bf16") if {*types} <= {"f32", kind}), "q8_0")
+            return self.gguf_base, _kind_of(self.gguf_base)
         kind = "f32" if read_architecture(self.base).parameters() <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"
         self.log("writing the base model, to verify the adapter ...")
@@ -125,3 +160,10 @@ class Workbench:
             verify(path, self.base, kind, self.reference())
             self._float = path, summary
         return self._float
+
+
+def _kind_of(file: Path) -> str:
+    """The type whose bounds apply to what llama.cpp computes with a file."""
+    types, _ = tensor_types(file)
+    # It also rounds what goes into quantized layers, to 8 bits.
+    return next((kind for kind in ("f16", "bf16") if {*types} <= {"f32", kind}), "q8_0")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
+from securecoderl_edge.models.gguf.folder import LINK
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture, load_other
 from securecoderl_edge.models.packages import require_torch
 
@@ -34,6 +35,8 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu", produc
     if isinstance(find_architecture(folder), OtherArchitecture):
         model = load_other(folder, precision, device)
     elif precision == "int8-bnb":
+        if (folder / LINK).is_symlink():
+            raise SceError("int8-bnb needs safetensors weights. Write them: sce export FILE.gguf --format hf")
         model = _load_with_bitsandbytes(folder, device, products or torch.float16)
     else:
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

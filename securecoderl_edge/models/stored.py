@@ -9,6 +9,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.catalog import NAMED, ORIGINS
+from securecoderl_edge.models.gguf.folder import converted_folder
 from securecoderl_edge.models.gguf.header import is_adapter, read_header
 from securecoderl_edge.system.folders import cache_folder
 
@@ -83,7 +84,7 @@ def make_alias(name: str, file: Path) -> None:
 
 
 def remove(name: str) -> int:
-    """Delete a pulled model with what an interrupted pull left, or an alias, whose file stays; return freed bytes.
+    """Delete a pulled model with what was made of it, or an alias, whose file stays; return freed bytes.
 
     Raises:
         UsageError: neither of these.
@@ -95,4 +96,6 @@ def remove(name: str) -> int:
     freed = sum(each.stat().st_size for each in files)
     path.unlink(missing_ok=True)
     shutil.rmtree(parts, ignore_errors=True)
+    if name in ORIGINS:
+        shutil.rmtree(converted_folder() / ORIGINS[name].sha256, ignore_errors=True)
     return freed

@@ -14,10 +14,11 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -144,12 +145,45 @@ def ask(module: str, request: dict[str, Any], seconds: float | None = None, **en
         )
     except subprocess.TimeoutExpired as late:
         return Answers(_messages(late.stdout or b""), f"no end within {seconds:g} s")
-    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    return _answers(_messages(ended.stdout), ended.returncode, ended.stderr)
+
+
+def ask_watched(module: str, request: dict[str, Any], on_message: Callable[[dict[str, Any]], None]) -> Answers:
+    """As `ask`, without a limit of time; ``on_message`` is called with each message when it comes."""
+    messages = []
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            module_command(module),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=child_environment(),
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with suppress(BrokenPipeError), process.stdin:
+                write_message(process.stdin, request)
+            while (message := read_message(process.stdout)) is not None:
+                messages.append(message)
+                on_message(message)
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        errors.seek(0)
+        return _answers(messages, status, errors.read())
+
+
+def _answers(messages: list[dict[str, Any]], status: int, errors: bytes) -> Answers:
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
     last_words = lines[-1].strip()[:300] if lines else ""
-    death = describe_end(ended.returncode) if ended.returncode else ""
-    if ended.returncode > 0:
+    death = describe_end(status) if status else ""
+    if status > 0:
         death = last_words or death
-    return Answers(_messages(ended.stdout), death, last_words)
+    return Answers(messages, death, last_words)
 
 
 def request() -> dict[str, Any]:

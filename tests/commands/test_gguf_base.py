@@ -16,8 +16,12 @@ from small_runs import EPOCHS, varied_reward, write_additions
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from securecoderl_edge.errors import MissingExtra, UsageError
+import gguf
+import numpy as np
+
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.models import files
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, base_folder, gguf_file, lasting_name
@@ -168,8 +172,44 @@ def test_a_gguf_file_without_a_run_exports_to_other_formats(quantized: Path, tmp
     manifest = json.loads(succeed("export", str(quantized), "--quant", "q8_0", "--json"))
     assert (tmp_path / "tiny-q8_0.gguf").is_file()
     assert manifest["quant"] == "q8_0"
+    assert manifest["sources"]["base/model.gguf"] == sha256_of(quantized)
+    assert "matches its manifest and agrees" in run_sce("export", str(quantized), "--verify", "tiny-q8_0.gguf")[2]
     code, _, told = run_sce("export", "tiny-q8_0.gguf")
     assert (code, "is an exported file already" in told) == (2, True)
+
+
+def test_a_file_in_another_type_has_the_metadata_and_the_numbers_of_the_original(
+    quantized: Path, tmp_path: Path
+) -> None:
+    """Nothing but the types of the weights changes, and no float file is written on the way."""
+    code, _, told = run_sce("export", str(quantized), "--quant", "f32")
+    assert code == 0
+    assert "float file" not in told
+    before, after = read_header(quantized, with_lists=True), read_header(Path("tiny-f32.gguf"), with_lists=True)
+    changed = {"general.file_type", "general.quantization_version"}
+    assert {key: value for key, value in after.values.items() if key not in changed} == {
+        key: value for key, value in before.values.items() if key not in changed
+    }
+    assert after.lists == before.lists
+    read = [gguf.GGUFReader(path).tensors for path in (quantized, "tiny-f32.gguf")]
+    for old, new in zip(*(sorted(each, key=lambda tensor: tensor.name) for each in read), strict=True):
+        assert np.array_equal(gguf.quants.dequantize(old.data, old.tensor_type).reshape(new.data.shape), new.data)
+
+
+def test_a_pre_tokenizer_that_a_file_lacks_is_written_into_the_export(quantized: Path, tmp_path: Path) -> None:
+    pre = str(read_header(quantized).values["tokenizer.ggml.pre"])
+    succeed("export", str(quantized), "--quant", "q4_0", "--pre-tokenizer", pre, "--out", "again.gguf")
+    assert read_header(tmp_path / "again.gguf").values["tokenizer.ggml.pre"] == pre
+
+
+def test_quantization_counts_tensors_and_says_what_llama_cpp_says(quantized: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    quantize(quantized, tmp_path / "q.gguf", "q4_0", lambda *now: seen.append(now))
+    count = len(read_header(quantized).tensors)
+    assert seen == [(done, count) for done in range(count)]
+    (tmp_path / "damaged.gguf").write_bytes(quantized.read_bytes()[:-500])
+    with pytest.raises(SceError, match=r"damaged\.gguf to q4_0: .*not within the file bounds"):
+        quantize(tmp_path / "damaged.gguf", tmp_path / "q.gguf", "q4_0")
 
 
 def test_a_run_and_its_base_are_evaluated_in_torch_and_the_file_in_llama_cpp(run: Path, quantized: Path) -> None:

@@ -150,6 +150,26 @@ def test_a_wrong_name_or_file_is_a_sentence(words: Sequence[str], message: str) 
     assert message in told("models", *words)
 
 
+def test_weights_that_earlier_versions_converted_are_counted_and_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "securecoderl-edge" / "gguf"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+    (folder / "a" / "model.safetensors").write_bytes(bytes(30_000_000))
+    (folder / "b" / "config.json").write_text("{}")  # of this version
+    assert "left 0.03 GB of converted weights. Delete them: sce models clean" in run_sce("models")[2]
+    assert "removed 30 MB of converted weights" in run_sce("models", "clean")[2]
+    assert [path.name for path in folder.iterdir()] == ["b"]
+    assert "converted weights" not in run_sce("models")[2]
+
+
+def test_with_a_model_what_was_made_of_it_is_deleted(tmp_path: Path) -> None:
+    pretend_pulled("qwen-0.5b")
+    folder = tmp_path / "cache" / "securecoderl-edge" / "gguf" / ORIGINS["qwen-0.5b"].sha256
+    folder.mkdir(parents=True)
+    assert run_sce("models", "rm", "qwen-0.5b")[0] == 0
+    assert [*folder.parent.iterdir()] == []
+
+
 def test_the_list_has_every_model_with_its_size_and_place() -> None:
     pretend_pulled("qwen-0.5b")
     rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}

@@ -37,6 +37,7 @@ from securecoderl_edge.models.gguf.dequantize import dequantize
 from securecoderl_edge.models.gguf.folder import folder_of_gguf, gguf_source, gguf_weights
 from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.models.gguf.layout import arranged, restored, tensor_names
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer, special_tokens
 from securecoderl_edge.models.weights import read_tensors
 
@@ -199,6 +200,12 @@ def test_a_folder_reads_the_file_that_was_named_last_if_the_other_is_gone(float_
     assert folder_of_gguf(moved) == folder
     after = dict(read_tensors(folder))
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_llm_int8_is_refused_with_the_way_out(float_file: Path) -> None:
+    """bitsandbytes loads through transformers, which cannot read the folder."""
+    with pytest.raises(SceError, match=r"sce export FILE\.gguf --format hf"):
+        load_base(folder_of_gguf(float_file), "int8-bnb")
 
 
 def test_another_file_at_the_place_of_the_original_is_refused(float_file: Path, tmp_path: Path) -> None:

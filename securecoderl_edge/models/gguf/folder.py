@@ -69,6 +69,20 @@ def converted_folder() -> Path:
     return cache_folder() / "gguf"
 
 
+def converted_weights() -> list[Path]:
+    """The weights that earlier versions converted. Nothing reads them now."""
+    return sorted(converted_folder().glob("*/model.safetensors"))
+
+
+def remove_converted() -> int:
+    """Delete `converted_weights` with their folders; returns freed bytes."""
+    found = converted_weights()
+    freed = sum(path.stat().st_size for path in found)
+    for path in found:
+        shutil.rmtree(path.parent)
+    return freed
+
+
 def architecture_of_gguf(header: GgufHeader, path: Path) -> Architecture:
     """The architecture of a GGUF file, from its ``header``; nothing is converted, and most weights are not read.
 

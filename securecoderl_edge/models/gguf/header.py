@@ -182,31 +182,33 @@ class _Reader:
         if kind == _STRING:
             if count > self._left // 8:
                 raise ValueError(f"a list of {count} texts in {self._left} bytes")
-            if is_wanted:
-                return tuple(self._text() for _ in range(count))
-            self._skip_texts(count)
-        elif kind in _SCALARS and (is_wanted or count <= _LONGEST_LIST):
+            texts = self._texts(count, is_wanted)
+            return tuple(texts) if is_wanted else None
+        if kind in _SCALARS and (is_wanted or count <= _LONGEST_LIST):
             return struct.unpack(packed := f"<{count}{_SCALARS[kind]}", self._take(struct.calcsize(packed)))
-        elif kind in _SCALARS:
-            self._skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
-        else:
+        if kind not in _SCALARS:
             raise ValueError(f"a list with the unknown type {kind}")
+        self._skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
         return None
 
-    def _skip_texts(self, count: int) -> None:
-        """Skip texts; vocabularies have up to a million, so nothing is called twice for each."""
+    def _texts(self, count: int, is_wanted: bool) -> list[str]:
+        """Read or skip texts; vocabularies have up to a million, so no more is called for each than must be."""
         read, unpack = self._file.read, struct.Struct("<Q").unpack
+        texts = []
         for _ in range(count):
             if self._left < 8:
                 raise ValueError(f"expected {8 - self._left} more bytes")
             (length,) = unpack(read(8))
             self._left -= 8 + length
-            if self._left < 0:
+            if self._left < 0 or (is_wanted and length > _LONGEST_TEXT):
                 raise ValueError(f"a text of {length} bytes")
-            if length < 1024:
+            if is_wanted:
+                texts.append(read(length).decode("utf-8"))
+            elif length < 1024:
                 read(length)
             else:
                 self._file.seek(length, os.SEEK_CUR)
+        return texts
 
     def _text(self) -> str:
         length = int(self._number("Q"))
