@@ -185,12 +185,12 @@ def test_penalties_logprobs_and_echo_arrive() -> None:
 
 
 def test_log_probabilities_are_bounded_together() -> None:
-    for body, limits in (
-        ({"prompt": ["a"] * 17, "echo": True, "logprobs": 1}, ABLE), ({"prompt": "a", "echo": True, "logprobs": 6}, ABLE),
-        ({"prompt": ["a"] * 128, "logprobs": 20, "max_tokens": 100}, ABLE),
+    for body in (
+        {"prompt": ["a"] * 17, "echo": True, "logprobs": 1}, {"prompt": "a", "echo": True, "logprobs": 6},
+        {"prompt": ["a"] * 128, "logprobs": 20, "max_tokens": 100},
     ):  # fmt: skip
         with pytest.raises(Fault) as caught:
-            parse(body, limits, "text")
+            parse(body, ABLE, "text")
         assert caught.value.param == "logprobs"
     assert parse({"prompt": ["a"] * 16, "echo": True, "logprobs": 5}, ABLE, "text").reports
 
