@@ -14,6 +14,7 @@ from fake_runtime import FakeRuntime
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
+from securecoderl_edge.runtimes.extras import Abilities, InfillTokens
 from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.score_service import ScoreService
@@ -89,6 +90,30 @@ class EchoRuntime(FakeRuntime):
             raise OSError("no device")
         self.batches.append(EchoBatch(self, rows))
         return self.batches[-1]
+
+
+class AbleRuntime(EchoRuntime):
+    """An `EchoRuntime` whose tokens are characters, and which can do all that a GGUF file can."""
+
+    abilities = Abilities(1 << 16, InfillTokens((1,), 2, 3, 4, None, 5))
+
+    def __init__(self, write: Callable[[DecodingTask], str]) -> None:
+        super().__init__(self._note)
+        self._write_text = write
+        self.tasks: list[DecodingTask] = []
+
+    def _note(self, task: DecodingTask) -> str:
+        self.tasks.append(task)
+        return self._write_text(task)
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(map(chr, tokens))
+
+    def knows_grammar(self, grammar: str) -> bool:
+        return "#never" not in grammar
 
 
 @dataclass

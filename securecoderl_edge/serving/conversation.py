@@ -8,7 +8,8 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.serving.faults import invalid
+from securecoderl_edge.serving.faults import Fault, invalid
+from securecoderl_edge.serving.fields import read_body
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # Of one message: calls of tools.
@@ -121,10 +122,10 @@ def _call(call: Any, where: str) -> dict[str, Any]:
         raise invalid(where, 'needs a "function" with a "name"')
     arguments = function.get("arguments", "{}")
     if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            raise invalid(where, 'has "arguments" that are not JSON') from None
+        try:  # as strictly as the body: text that is not Unicode would end the model's process
+            arguments = read_body((arguments or "{}").encode())
+        except Fault:
+            raise invalid(where, 'has "arguments" that are not a JSON object') from None
     if not isinstance(arguments, dict):
         raise invalid(where, 'has "arguments" that are not an object')
     return {"type": "function", "function": {"name": function["name"], "arguments": arguments}}

@@ -316,7 +316,7 @@ class Client:
         on_token: OnToken | None = None,
         facts: Sequence[PromptFacts | None] | None = None,
     ) -> list[list[Completion]]:
-        """See `protocol.Generator`.
+        """See `protocol.Generator`; an empty piece of text says that a sample is complete.
 
         Raises:
             Cancelled: after `cancel`, or if the server stops.
@@ -352,4 +352,6 @@ class Client:
                 on_token(prompt, sample, progress.text)
             if progress.completion is not None:
                 completions[sample] = progress.completion
+                if on_token is not None:
+                    on_token(prompt, sample, "")  # the end
         return [completions[sample] for sample in range(job.n)]

@@ -27,7 +27,15 @@ from securecoderl_edge.serving.request_sampling import (
     sampling_of,
     seed_of,
 )
-from securecoderl_edge.serving.serve_settings import MAX_CHOICES, MAX_FILES, MAX_REPAIRS, MAX_TESTS
+from securecoderl_edge.serving.serve_settings import (
+    MAX_CHOICES,
+    MAX_ECHOED,
+    MAX_ECHOED_ALTERNATIVES,
+    MAX_ENTRIES,
+    MAX_FILES,
+    MAX_REPAIRS,
+    MAX_TESTS,
+)
 from securecoderl_edge.serving.tools import Tools, read_tools
 
 _OWN = ("tests", "assertions", "hide_tests", "language", "best_of", "repair", "top_k", "min_p", "task", "cache_prompt")
@@ -199,6 +207,13 @@ def _check_together(wanted: Wanted) -> None:
         )
     if len(wanted.problems) * wanted.samples > MAX_CHOICES:
         raise invalid("prompt", f"asks for more than {MAX_CHOICES} samples")
+    count = len(wanted.problems) * wanted.samples
+    alternatives = wanted.extras.alternatives or 0
+    if wanted.reports and count * wanted.sampling.max_tokens * (1 + alternatives) > MAX_ENTRIES:
+        raise invalid("logprobs", f"ask for more than {MAX_ENTRIES} entries. Lower max_tokens, n or logprobs")
+    if wanted.extras.reports_prompt and (count > MAX_ECHOED or alternatives > MAX_ECHOED_ALTERNATIVES):
+        most = f"{MAX_ECHOED} samples and {MAX_ECHOED_ALTERNATIVES} alternatives"
+        raise invalid("logprobs", f"with echo are for at most {most}")
     if wanted.is_skipped and wanted.is_chat:
         raise invalid("max_tokens", "must be at least 1")
 

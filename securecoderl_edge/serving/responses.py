@@ -50,7 +50,9 @@ class Responder:
                 yield self._chunk([self._choice(index, {"role": "assistant", "content": ""})])
 
     def piece(self, index: int, text: str) -> bytes:
-        """The chunk of a piece of text."""
+        """The chunk of a piece of text; an empty one says that the choice is complete and will be checked."""
+        if not text and self._wanted.is_chat:
+            return self._chunk([{**self._choice(index, {}), "sce": {"state": "written"}}])
         self._sent[index] = self._sent.get(index, 0) + len(text)
         if self._wanted.kind == "infill":
             return event({"index": index, "content": text, "stop": False})

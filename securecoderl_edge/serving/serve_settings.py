@@ -30,6 +30,8 @@ RETRY_SECONDS = 1
 MAX_STOPS, LONGEST_STOP = 32, 200
 # Of one request: alternatives at each token, samples of all prompts, other files next to a hole.
 MAX_ALTERNATIVES, MAX_CHOICES, MAX_FILES = 20, 128, 64
+# Of one request with log-probabilities: entries of the completions; samples and alternatives where prompts have them.
+MAX_ENTRIES, MAX_ECHOED, MAX_ECHOED_ALTERNATIVES = 1 << 18, 16, 5
 
 
 # As browsers send it: no path, no wildcard. Editors have schemes of their own.

@@ -169,7 +169,7 @@ class Service:
             SceError: the model or the sandbox failed.
         """
         self._demand(wanted.problem.language)
-        self._demand_grammar(wanted.extras.grammar)
+        self._demand_grammar(wanted)
         answered = self._continued if wanted.kind != "chat" else self._asked if wanted.is_task else self._talked
         try:
             result = answered(wanted, client, watcher)
@@ -190,13 +190,14 @@ class Service:
             return False
         return True
 
-    def _demand_grammar(self, grammar: str) -> None:
+    def _demand_grammar(self, wanted: Wanted) -> None:
         """Find out whether the model can follow a grammar, before it is part of a batch."""
+        grammar = wanted.extras.grammar
         if grammar and not self.engine.ask(lambda runtime: runtime.knows_grammar(grammar)):
             raise Fault(
                 400,
                 "the schema cannot be followed: it contains itself without anything before",
-                param="response_format",
+                param="tools" if wanted.tools else "response_format",
                 code="unsupported_parameter",
             )
 

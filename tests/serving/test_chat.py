@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,12 +12,10 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from fake_runtime import RIGHT, UNSAFE, WRONG
-from served import CHAT, INFILL, TEXT, EchoRuntime, Served, serving
+from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runtimes.extras import Abilities, InfillTokens
-from securecoderl_edge.runtimes.protocol import DecodingTask
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.tools import Notation, find_notation
 
@@ -35,30 +33,6 @@ TOOL = {"type": "function", "function": {
     "name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {"at": {"type": "integer"}}},
 }}  # fmt: skip
 MAIN = '#include <stdio.h>\nint main(void) { puts("6"); return 0; }\n'
-
-
-class AbleRuntime(EchoRuntime):
-    """An `EchoRuntime` whose tokens are characters, and which can do all that a GGUF file can."""
-
-    abilities = Abilities(1 << 16, InfillTokens((1,), 2, 3, 4, None, 5))
-
-    def __init__(self, write: Callable[[DecodingTask], str]) -> None:
-        super().__init__(self._note)
-        self._write_text = write
-        self.tasks: list[DecodingTask] = []
-
-    def _note(self, task: DecodingTask) -> str:
-        self.tasks.append(task)
-        return self._write_text(task)
-
-    def encode(self, text: str) -> list[int]:
-        return list(map(ord, text))
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(map(chr, tokens))
-
-    def knows_grammar(self, grammar: str) -> bool:
-        return "#never" not in grammar
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Programs that people use with the server, set up as docs/clients.md says: llm, curl, and the requests of Continue.
+"""Programs that people use with the server, set up as docs/clients.md says: llm, curl, and recorded requests of others.
 
 The package openai is in test_http.
 """
@@ -20,10 +20,11 @@ pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from places import ROOT
 from quick import few
-from served import CHAT, TEXT, Served, echo, serving
+from served import CHAT, INFILL, TEXT, AbleRuntime, Served, echo, serving
 
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.styles import OURS
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -97,7 +98,7 @@ def test_continue_gets_what_it_asks_for(server: Served) -> None:
         "messages": [{"role": "system", "content": "You write Python."}, {"role": "user", "content": "Print."},
                      {"role": "assistant", "content": " "}, {"role": "user", "content": "Again."}],
         "temperature": 0.5, "top_p": 1, "frequency_penalty": 0, "presence_penalty": 0,
-        "stop": ["a stop"] * model["maxStopWords"], "stream_options": {"include_usage": True}, **options,
+        "stop": ["a stop"] * 12, "stream_options": {"include_usage": True}, **options,
     }  # fmt: skip
     answer = server.ask("POST", CHAT, chat, **headers)
     assert answer.status == 200
@@ -107,3 +108,100 @@ def test_continue_gets_what_it_asks_for(server: Served) -> None:
     edit = server.ask("POST", TEXT, {"prompt": "# Print.\n", "stop": ["a stop"], **options}, **headers)
     assert edit.events[-1] == "[DONE]"
     assert server.ask("GET", "/v1/models", **headers).record["data"][0]["id"] == "echo"
+
+
+@pytest.fixture(scope="module")
+def able(scorer: Scorer) -> Iterator[Served]:
+    """A server whose model has a template, tokens for holes and all that GGUF files can do."""
+    template = ChatTemplate("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}")
+    runtime = AbleRuntime(lambda task: "x = 1\n")
+    with serving(scorer, runtime, format=PromptFormat("chat", template), context=400, max_tokens=64) as served:
+        yield served
+
+
+def test_continue_completes_a_line_through_its_own_template(able: Served) -> None:
+    """A request of its tab completion, with template and stop words of core/autocomplete/templating."""
+    stops = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
+             "<|file_sep|>", "<|im_start|>", "<|im_end|>", "/src/", "#- coding: utf-8", "```"]  # fmt: skip
+    body = {"prompt": "<|fim_prefix|>a = <|fim_suffix|>\n<|fim_middle|>", "model": "echo", "max_tokens": 64,
+            "temperature": 0.01, "stream": True, "stop": stops}  # fmt: skip
+    answer = able.ask("POST", TEXT, body)
+    assert answer.status == 200
+    assert "".join(choice["text"] for event in answer.events[:-1] for choice in event["choices"]) == "x = 1\n"
+
+
+def test_llama_vscode_gets_completions_edits_and_chats(able: Served) -> None:
+    """The bodies of src/llama-server.ts."""
+    hole = {
+        "input_prefix": "a\n",
+        "input_suffix": "\nb",
+        "input_extra": [{"filename": "c.py", "text": "c"}],
+        "prompt": "x",
+    }
+    usual = {
+        "top_k": 40,
+        "top_p": 0.99,
+        "stream": False,
+        "samplers": ["top_k", "top_p", "infill"],
+        "cache_prompt": True,
+    }
+    times = {"t_max_prompt_ms": 500, "t_max_predict_ms": 2500}
+    completed = able.ask("POST", INFILL, {**hole, "n_predict": 64, **usual, "n_indent": 4, **times})
+    assert (completed.status, completed.record["content"]) == (200, "x = 1\n")
+    empty = {"input_prefix": "", "input_suffix": "", "input_extra": hole["input_extra"], "prompt": ""}
+    warm = {**empty, "n_predict": 0, "samplers": [], "cache_prompt": True, **times}
+    warmed = able.ask("POST", INFILL, warm)
+    assert (warmed.status, warmed.record["content"]) == (200, "")
+    messages = [{"role": "system", "content": "You are an expert coder."}, {"role": "user", "content": "Edit."}]
+    edit = {"messages": messages, "stream": False, "cache_prompt": True, "samplers": "edkypmxt", "temperature": 0.8,
+            "dynatemp_range": 0, "dynatemp_exponent": 1, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "typical_p": 1,
+            "xtc_probability": 0, "xtc_threshold": 0.1, "repeat_last_n": 64, "repeat_penalty": 1,
+            "presence_penalty": 0, "frequency_penalty": 0, "dry_multiplier": 0, "dry_base": 1.75,
+            "dry_allowed_length": 2, "dry_penalty_last_n": -1, "max_tokens": -1,
+            "timings_per_token": False}  # fmt: skip
+    assert able.ask("POST", CHAT, edit).record["choices"][0]["message"]["content"] == "x = 1\n"
+
+
+def test_lm_eval_gets_generations_and_likelihoods(able: Served) -> None:
+    """The bodies of lm_eval/models/openai_completions.py, local-completions, with its default of token ids."""
+    stops = ["\nclass", "\ndef", "\n#", "\nif", "\nprint", "<eos>"]
+    generate = {
+        "prompt": [[97, 98], [99]],
+        "model": "echo",
+        "max_tokens": 64,
+        "temperature": 0,
+        "stop": stops,
+        "seed": 1234,
+    }
+    answer = able.ask("POST", TEXT, generate)
+    assert [choice["text"] for choice in answer.record["choices"]] == ["x = 1\n"] * 2
+    score = {"model": "echo", "prompt": [[97, 98]], "temperature": 0, "max_tokens": 1, "logprobs": 1, "echo": True}
+    record = able.ask("POST", TEXT, score).record
+    assert set(record["choices"][0]["logprobs"]) == {"tokens", "token_logprobs", "top_logprobs", "text_offset"}
+    (task,) = [task for task in able.runtime.tasks if task.extras.reports_prompt]  # type: ignore[attr-defined]
+    assert (task.prompt, task.extras.alternatives) == ((97, 98), 1)
+
+
+def test_open_webui_gets_chats_and_titles(able: Served) -> None:
+    """What its front end sends, and its request for a title."""
+    messages = [{"role": "user", "content": [{"type": "text", "text": "Hi."}]}]
+    body = {"model": "echo", "messages": messages, "stream": True, "stream_options": {"include_usage": True},
+            "params": None, "chat_id": "1", "session_id": "2", "id": "3", "keep_alive": "5m", "options": {},
+            "features": {}, "variables": {}, "tool_ids": [], "files": [], "filter_ids": [], "tool_servers": [],
+            "background_tasks": {"title_generation": True}, "metadata": {}}  # fmt: skip
+    answer = able.ask("POST", CHAT, body)
+    assert (answer.status, answer.events[-1]) == (200, "[DONE]")
+    title = {"model": "echo", "messages": messages, "stream": False, "max_completion_tokens": 1000}
+    assert able.ask("POST", CHAT, title).headers["x-sce-max-tokens"] == "64"
+
+
+def test_aider_gets_its_conversation(able: Served) -> None:
+    """The shape of a request of its whole-file edits: examples as turns, and the system prompt again at the end."""
+    turns = [("system", "Act as an expert."), ("user", "Change it."), ("assistant", "Ok."), ("user", "I switched."),
+             ("assistant", "Ok."), ("user", "Double it."), ("system", "Only whole files.")]  # fmt: skip
+    body = {"model": "echo", "messages": [{"role": role, "content": text} for role, text in turns], "stream": True,
+            "temperature": 0}  # fmt: skip
+    answer = able.ask("POST", CHAT, body)
+    assert (answer.status, answer.events[-1]) == (200, "[DONE]")
+    prompt = able.runtime.tasks[-1].prompt  # type: ignore[attr-defined]
+    assert prompt == "".join(f"[{role}]{text}" for role, text in turns)

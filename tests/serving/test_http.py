@@ -19,12 +19,13 @@ from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG
 from quick import few
 from served import CHAT, KEY, TEXT, EchoRuntime, Served, echo, serving
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.serve_settings import ServeSettings
 
 DOUBLE = [{"input": "3\n", "output": "6\n"}, {"input": "4\n", "output": "8\n"}]
 
@@ -462,6 +463,46 @@ def test_requests_of_other_web_pages_are_refused(server: Served) -> None:
     assert server.ask("GET", "/v1/models", Origin=own, Sec_Fetch_Site="same-origin").status == 200
     assert server.ask("GET", "/", Sec_Fetch_Site="cross-site").status == 200  # a link to the page
     assert server.ask("GET", "/", Origin="https://evil.example").status == 403
+
+
+PAGE_OF_ANOTHER = "http://localhost:3000"
+
+
+def test_pages_of_allowed_origins_may_use_the_server_and_no_others(scorer: Scorer) -> None:
+    allowed = (PAGE_OF_ANOTHER, "app://obsidian.md", "vscode-file://vscode-app")
+    with serving(scorer, key=KEY, allow_origin=allowed) as served:
+        for origin in allowed:
+            asks = served.ask("OPTIONS", CHAT, None, Origin=origin, Access_Control_Request_Method="POST",
+                              Access_Control_Request_Headers="authorization, content-type, x-stainless-os")  # fmt: skip
+            assert (asks.status, asks.headers["access-control-allow-origin"]) == (204, origin)
+            assert "authorization" in asks.headers["access-control-allow-headers"]
+            assert "access-control-allow-credentials" not in asks.headers
+            headers = {"Origin": origin, "Sec_Fetch_Site": "cross-site"}
+            answer = served.ask("GET", "/v1/models", None, **headers, Authorization=f"Bearer {KEY}")
+            assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, origin)
+            assert (answer.headers["vary"], answer.headers["cross-origin-resource-policy"]) == (
+                "Origin",
+                "cross-origin",
+            )
+            unnamed = served.ask("GET", "/v1/models", None, **headers)  # the page may read why
+            assert (unnamed.status, unnamed.headers["access-control-allow-origin"]) == (401, origin)
+        for origin in ("http://localhost:3001", "https://localhost:3000", "null", "http://localhost:3000.evil.example",
+                       "HTTP://LOCALHOST:3000", "http://localhost:3000/", "*"):  # fmt: skip
+            for method in ("GET", "OPTIONS"):
+                answer = served.ask(method, "/v1/models", None, Origin=origin, Authorization=f"Bearer {KEY}")
+                assert answer.status == 403
+                assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert served.ask("OPTIONS", CHAT, None, Authorization=f"Bearer {KEY}").status == 405
+        rebound = served.ask("GET", "/v1/models", None, Origin=PAGE_OF_ANOTHER, Host="evil.example")
+        assert rebound.status == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "localhost:3000", "http://", "http://a/b", "http://a b", "http://*", ""]
+)
+def test_an_origin_to_allow_is_one_that_browsers_send(origin: str) -> None:
+    with pytest.raises(UsageError, match="--allow-origin"):
+        ServeSettings(allow_origin=(origin,))
 
 
 def test_every_answer_has_a_strict_policy(server: Served) -> None:

@@ -15,6 +15,9 @@ from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG
 from places import ROOT
 from served import KEY, EchoRuntime, Served, serving
 
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runtimes.protocol import DecodingTask
 from securecoderl_edge.scoring.scorer import Scorer
 
 PAGE = ROOT / "securecoderl_edge" / "serving" / "page"
@@ -93,6 +96,86 @@ def test_the_keyboard_stops_a_request_and_goes_through_programs(tab: chromium.Pa
             tab.press(key, alt=True)
             places.append(tab.run(place))
         assert places == [0, 1, 2, 2, 1]
+
+
+@needs_chromium
+def test_the_button_is_in_view_in_a_small_window(tab: chromium.Page, scorer: Scorer) -> None:
+    with serving(scorer, programs(RIGHT)) as served:
+        tab.resize(1280, 720)
+        tab.open(f"http://127.0.0.1:{served.port}/")
+        for mode in ("chat", "task"):
+            tab.run(f"document.querySelector('input[value={mode}]').click(); 0")
+            for name in ("generate", "stop", "prompt"):
+                assert tab.run(f"document.getElementById('{name}').getBoundingClientRect().bottom") < 720
+
+
+@needs_chromium
+def test_a_program_shows_no_fence_and_can_be_copied_once_it_is_checked(tab: chromium.Page, scorer: Scorer) -> None:
+    runtime = programs(f"Here it is:\n```python\n{RIGHT}```\n", f"```python\n{RIGHT}```\n" + "x" * 60)
+    may_end = threading.Event()
+    runtime.before_step = lambda: None if len(runtime.batches[0].tasks) > 1 else may_end.wait(30) and None
+    states = "[...document.querySelectorAll('.program h2')].map((each) => each.textContent)"
+    copies = "[...document.querySelectorAll('.program .copy')].map((each) => each.hidden)"
+    with serving(scorer, runtime) as served:
+        open_page(tab, served, 2)
+        tab.press("Enter", ctrl=True)
+        tab.wait_for(f"{states}.includes('1: being checked')")
+        assert tab.run(states) == ["1: being checked", "2: being written"]
+        assert tab.run(copies) == [True, True]
+        code = tab.run("document.querySelector('.program code').innerText")
+        assert code.strip() == RIGHT.strip()
+        may_end.set()
+        tab.wait_for("document.body.dataset.state === 'done'")
+        assert tab.run(copies) == [False, False]
+
+
+@needs_chromium
+def test_assertions_are_tests_of_a_function(tab: chromium.Page, scorer: Scorer) -> None:
+    half = "def half(n):\n    return n // 2\n"
+    with serving(scorer, programs(half)) as served:
+        open_page(tab, served, 1)
+        tab.run("document.getElementById('assertions').value = 'half(4) == 2\\n\\nhalf(5) == 3'; 0")
+        tab.press("Enter", ctrl=True)
+        tab.wait_for("document.body.dataset.state === 'done'")
+        found = tab.run("[...document.querySelectorAll('.verdicts li')].map((each) => each.textContent)")
+        assert found == ["test 1: pass", "test 2: wrong"]
+
+
+CONVERSATION = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+
+
+@needs_chromium
+def test_a_chat_goes_on_with_verdicts_below_its_blocks(tab: chromium.Page, scorer: Scorer) -> None:
+    answer = f"It is <b>so</b>:\n\n```python\n{UNSAFE}```\nor\n```sh\nls\n```\nBye."
+    prompts: list[str] = []
+
+    def write(task: DecodingTask) -> str:
+        prompts.append(str(task.prompt))
+        return answer if len(prompts) == 1 else "Just words."
+
+    format = PromptFormat("chat", ChatTemplate(CONVERSATION))
+    with serving(scorer, EchoRuntime(write), format=format, max_tokens=100) as served:
+        tab.open(f"http://127.0.0.1:{served.port}/")
+        tab.run("document.querySelector('input[value=chat]').click(); 0")
+        for number, message in enumerate(("Why?", "And then?"), 1):
+            tab.run(f"document.getElementById('prompt').value = '{message}'; 0")
+            tab.press("Enter", ctrl=True)
+            tab.wait_for(f"document.querySelectorAll('.answer[data-state=checked]').length === {number}")
+            tab.wait_for("!document.getElementById('generate').disabled")
+        titles = tab.run("[...document.querySelectorAll('.answer h2')].map((each) => each.textContent)")
+        assert titles == ["failed: not tested, parses, Bandit: B307 in line 1", "answer"]
+        checks = tab.run("[...document.querySelectorAll('.check')].map((each) => each.textContent)")
+        assert checks == ["python: not tested, parses, Bandit: B307 in line 1", "sh: not checked"]
+        words = tab.run(
+            "[...document.querySelectorAll('.answer .text > p:not(.check)')].map((each) => each.textContent)"
+        )
+        assert words == ["It is <b>so</b>:", "or", "Bye.", "Just words."]
+        assert tab.run("document.querySelectorAll('.answer b').length") == 0
+        assert tab.run("document.querySelector('.answer .finding').textContent").startswith("▲ medium")
+        assert prompts == ["[user]Why?", f"[user]Why?[assistant]{answer}[user]And then?"]
+        tab.run("document.getElementById('forget').click(); 0")
+        assert tab.run("document.querySelectorAll('.answer, .message').length") == 0
+        assert tab.complaints() == []
 
 
 @needs_chromium

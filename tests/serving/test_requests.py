@@ -184,6 +184,28 @@ def test_penalties_logprobs_and_echo_arrive() -> None:
     assert (echoed.extras.alternatives, echoed.sampling.max_tokens) == (1, 1)
 
 
+def test_log_probabilities_are_bounded_together() -> None:
+    for body in (
+        {"prompt": ["a"] * 17, "echo": True, "logprobs": 1}, {"prompt": "a", "echo": True, "logprobs": 6},
+        {"prompt": ["a"] * 128, "logprobs": 20, "max_tokens": 100},
+    ):  # fmt: skip
+        with pytest.raises(Fault) as caught:
+            parse(body, ABLE, "text")
+        assert caught.value.param == "logprobs"
+    assert parse({"prompt": ["a"] * 16, "echo": True, "logprobs": 5}, ABLE, "text").reports
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a": "\\ud800"}', '{"a": NaN}', "[]", '{"a": 1, "a": 2}', "{" * 5000, '{"a": ' + "9" * 5000 + "}"],
+    ids=lambda text: text[:12],
+)  # fmt: skip
+def test_arguments_of_calls_are_read_as_strictly_as_bodies(arguments: str) -> None:
+    call = {"function": {"name": "look", "arguments": arguments}}
+    with pytest.raises(Fault) as caught:
+        talk(messages=[USER, {"role": "assistant", "tool_calls": [call]}])
+    assert (caught.value.status, caught.value.param) == (400, "messages[1].tool_calls[0]")
+
+
 def test_a_hole_needs_a_model_that_can_fill_it() -> None:
     wanted = parse({"prompt": "a", "suffix": "b"}, ABLE, "text")
     assert wanted.hole == Hole("a", "b")

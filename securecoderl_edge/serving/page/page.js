@@ -44,8 +44,7 @@ function coloredLines(text) {
   return lines;
 }
 
-function showProgram(card, text, findings) {
-  const code = card.querySelector("code");
+function showProgram(code, text, findings) {
   code.replaceChildren();
   coloredLines(text).forEach((line, place) => {
     const own = findings.filter((finding) => finding.line === place + 1);
@@ -58,25 +57,96 @@ function showProgram(card, text, findings) {
   });
 }
 
-function showVerdict(card, number, choice) {
-  const { accepted, verdict, tests, findings, program } = choice.sce;
-  const cut = choice.finish_reason === "length" ? ", cut off at the maximum of tokens" : "";
-  card.classList.add(accepted ? "accepted" : "failed");
-  card.querySelector("h2").textContent = `${number}: ${accepted ? "accepted" : "failed"}: ${verdict}${cut}`;
-  card.querySelector(".verdicts").replaceChildren(
-    ...tests.map((word, place) => element("li", word === "pass" ? "pass" : "", `test ${place + 1}: ${word}`)));
-  showProgram(card, program, findings);
-  card.dataset.program = program;
+// The parts of a text: words, and blocks of code without their fences; the last block may be open.
+function partsOf(text) {
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(/^[ \t]*```[^\n`]*\n([\s\S]*?)(?:^[ \t]*```[ \t]*$|$(?![\s\S]))/gm)) {
+    parts.push({ words: text.slice(end, match.index) }, { code: match[1] });
+    end = match.index + match[0].length;
+  }
+  // The beginning of a fence that is being written.
+  parts.push({ words: text.slice(end).replace(/(?:^|\n)[ \t]*`{1,3}[^\n`]*$/, "") });
+  return parts.filter(({ words, code }) => code !== undefined || words.trim());
 }
 
-function newCard(number) {
-  const card = byId("program").content.firstElementChild.cloneNode(true);
-  card.querySelector("h2").textContent = `${number}: being written`;
-  card.querySelector(".copy").hidden = !navigator.clipboard;  // browsers have it for HTTPS and localhost only
-  card.querySelector(".copy").addEventListener("click", () =>
-    navigator.clipboard.writeText(card.dataset.program || card.querySelector("code").textContent));
+// A program while it is written: the first block if there is one.
+function writtenProgram(text) {
+  const block = partsOf(text).find(({ code }) => code !== undefined);
+  return block ? block.code : text;
+}
+
+function kindOfCheck({ accepted }) {
+  return accepted === null ? "" : accepted ? "accepted" : "failed";
+}
+
+function end(card, kind, title, text) {
+  if (kind) card.classList.add(kind);
+  card.dataset.state = "checked";
+  card.querySelector("h2").textContent = title;
+  const copy = card.querySelector(".copy");
+  copy.hidden = !navigator.clipboard;  // browsers have it for HTTPS and localhost only
+  copy.addEventListener("click", () => navigator.clipboard.writeText(text));
+}
+
+function cutOf(choice) {
+  return choice.finish_reason === "length" ? ", cut off at the maximum of tokens" : "";
+}
+
+function showVerdict(card, number, choice) {
+  const { verdict, tests, findings, program } = choice.sce;
+  const kind = kindOfCheck(choice.sce);
+  card.querySelector(".verdicts").replaceChildren(
+    ...tests.map((word, place) => element("li", word === "pass" ? "pass" : "", `test ${place + 1}: ${word}`)));
+  showProgram(card.querySelector("code"), program, findings);
+  end(card, kind, `${number}: ${kind || "not checked"}: ${verdict}${cutOf(choice)}`, program);
+}
+
+// An answer of a chat; blocks are the checked ones of the server, once they are there.
+function showAnswer(card, text, blocks = []) {
+  const shown = [];
+  let place = 0;
+  for (const { words, code } of partsOf(text)) {
+    if (code === undefined) {
+      shown.push(element("p", "", words.trim()));
+      continue;
+    }
+    const block = blocks[place++];
+    const pre = element("pre");
+    pre.append(element("code"));
+    showProgram(pre.firstChild, code, block ? block.findings : []);
+    shown.push(pre);
+    if (block) shown.push(element("p", `check ${kindOfCheck(block)}`, `${block.language || "code"}: ${block.verdict}`));
+  }
+  card.querySelector(".text").replaceChildren(...shown);
+}
+
+function endAnswer(card, choice, text) {
+  showAnswer(card, text, choice.sce.blocks);
+  const kind = kindOfCheck(choice.sce);
+  end(card, kind, (kind ? `${kind}: ${choice.sce.verdict}` : "answer") + cutOf(choice), text);
+}
+
+function newCard(template, title) {
+  const card = byId(template).content.firstElementChild.cloneNode(true);
+  card.querySelector("h2").textContent = title;
   byId("programs").append(card);
   return card;
+}
+
+const isChat = () => document.body.dataset.mode === "chat";
+let conversation = [];
+
+function setMode(mode) {
+  document.body.dataset.mode = mode;
+  byId("prompt-label").textContent = mode === "chat" ? "Message" : "Describe the program to write";
+  forget();
+}
+
+function forget() {
+  conversation = [];
+  byId("programs").replaceChildren();
+  say("");
 }
 
 function addTest(input = "", output = "") {
@@ -89,14 +159,19 @@ function addTest(input = "", output = "") {
 }
 
 function requestBody() {
-  const body = { messages: [{ role: "user", content: byId("prompt").value }], stream: true, stream_options: { include_usage: true } };
+  const message = { role: "user", content: byId("prompt").value };
+  const body = { messages: isChat() ? [...conversation, message] : [message], stream: true, stream_options: { include_usage: true } };
   for (const name of settings) {
-    if (byId(name).value !== "") body[name] = Number(byId(name).value);
+    if (byId(name).value !== "" && !(isChat() && name === "n")) body[name] = Number(byId(name).value);
   }
+  if (isChat()) return body;
+  body.task = "program";
+  const assertions = byId("assertions").value.split("\n").filter((line) => line.trim());
   const tests = [...document.querySelectorAll(".test")].map((row) =>
     ({ input: row.querySelector(".input").value, output: row.querySelector(".output").value }));
   const given = tests.filter(({ input, output }) => input !== "" || output !== "");
-  if (given.length) body.tests = given;
+  if (assertions.length) body.assertions = assertions;
+  else if (given.length) body.tests = given;
   return body;
 }
 
@@ -132,9 +207,13 @@ async function generate() {
   running = new AbortController();
   byId("generate").disabled = true;
   byId("stop").disabled = false;
-  byId("programs").replaceChildren();
-  const started = performance.now();
+  const chats = isChat();
   const body = requestBody();
+  if (chats) {
+    byId("programs").append(element("p", "message", byId("prompt").value));
+    byId("prompt").value = "";
+  } else byId("programs").replaceChildren();
+  const started = performance.now();
   const cards = new Map();
   const texts = new Map();
   let accepted = 0;
@@ -147,29 +226,38 @@ async function generate() {
       if (record.error) throw new Error(record.error.message);
       for (const choice of record.choices) {
         const number = choice.index + 1;
-        if (!cards.has(number)) cards.set(number, newCard(number));
+        const name = chats ? "answer" : `${number}`;
+        if (!cards.has(number)) cards.set(number, newCard(chats ? "answer" : "program", `${name}: being written`));
+        const card = cards.get(number);
         texts.set(number, (texts.get(number) || "") + (choice.delta.content || ""));
-        if (choice.sce) {
-          showVerdict(cards.get(number), number, choice);
-          accepted += choice.sce.accepted;
-        } else {
-          showProgram(cards.get(number), texts.get(number), []);
-        }
+        const text = texts.get(number);
+        if (choice.sce && choice.sce.state) {
+          card.dataset.state = choice.sce.state;
+          card.querySelector("h2").textContent = `${name}: being checked`;
+        } else if (choice.sce) {
+          if (chats && choice.sce.blocks) endAnswer(card, choice, text);
+          else if (chats) endAnswer(card, { ...choice, sce: { ...choice.sce, blocks: [] } }, text);
+          else showVerdict(card, number, choice);
+          accepted += choice.sce.accepted === true;
+        } else if (chats) showAnswer(card, text);
+        else showProgram(card.querySelector("code"), writtenProgram(text), []);
       }
       const seconds = (performance.now() - started) / 1000;
       if (record.usage) {
         const tokens = record.usage.completion_tokens;
-        say(`${accepted} of ${cards.size} accepted; ${tokens} tokens in ${seconds.toFixed(1)} s, tests included: ` +
+        const checked = chats ? "" : `${accepted} of ${cards.size} accepted; `;
+        say(`${checked}${tokens} tokens in ${seconds.toFixed(1)} s${chats ? "" : ", tests included"}: ` +
           `${(tokens / seconds).toFixed(0)} tokens per second`);
       } else if (!accepted) {
         say(`writing, ${seconds.toFixed(0)} s`);
       }
     }
+    if (chats) conversation = [...body.messages, { role: "assistant", content: texts.get(1) || "" }];
   } catch (error) {
     const isStopped = error.name === "AbortError";
     say(isStopped ? "stopped" : error.message, !isStopped);
     for (const card of cards.values()) {
-      if (!card.matches(".accepted, .failed")) card.querySelector("h2").textContent += ", unfinished and not checked";
+      if (card.dataset.state !== "checked") card.querySelector("h2").textContent += ", unfinished and not checked";
     }
   } finally {
     running = null;
@@ -197,6 +285,10 @@ byId("request").addEventListener("submit", (event) => { event.preventDefault(); 
 byId("stop").addEventListener("click", () => running && running.abort());
 byId("add-test").addEventListener("click", () => addTest().querySelector(".input").focus());
 byId("key").addEventListener("change", showModel);
+byId("forget").addEventListener("click", () => { if (!running) forget(); byId("prompt").focus(); });
+for (const choice of document.querySelectorAll("input[name=mode]")) {
+  choice.addEventListener("change", () => { if (running) running.abort(); setMode(choice.value); });
+}
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("request").requestSubmit();
   else if (event.key === "Escape" && running) running.abort();
@@ -205,4 +297,5 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 addTest("1 2 3\n", "6\n");
+setMode("task");
 showModel();
