@@ -1,7 +1,7 @@
 """What do notes of refused attempts cost, and are there any of programs that try nothing?
 
     python benchmarks/denied.py cost --json benchmarks/results/denied-cost.json
-    python benchmarks/denied.py cost BEFORE . --json benchmarks/results/reward-cost.json
+    python benchmarks/denied.py cost BEFORE . --json reward-cost.json
     python benchmarks/denied.py references PROBLEMS... --json benchmarks/results/denied.json
 
 ``cost`` compares two source trees, without any this one without notes and with them: one worker of each runs the same
