@@ -64,12 +64,14 @@ class Maker:
         self.deadline = time.monotonic() + 60 * minutes
         self.counts: dict[str, Any] = {}
         self.files: dict[str, Any] = {}
+        self.is_finished = True
         self.work.mkdir(parents=True, exist_ok=True)
 
     def strong(self, name: str, problems: Sequence[Problem], rule: Rule) -> list[Problem]:
         """The problems that fulfil a rule; the counts are kept under a name."""
         problems = problems[: self.limit]
         outcome = self.look(problems, rule)
+        self.is_finished &= outcome.finished
         self.counts[name] = {"looked at": len(problems), **outcome.to_record()}
         tell(f"{name}: {outcome.counts[KEPT]} of {len(problems)}{'' if outcome.finished else ', not finished'}")
         return outcome.problems
@@ -120,6 +122,8 @@ def main() -> None:
         write_record(maker, arguments.json)
     for name, file in maker.files.items():
         tell(f"{name}: {file['problems']} problems")
+    if arguments.limit is None and not maker.is_finished:
+        sys.exit("not finished, so the files are not those of the study yet; run the same command again")
 
 
 def write_record(maker: Maker, file: Path) -> None:
