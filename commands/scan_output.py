@@ -63,10 +63,9 @@ class Report:
         from securecoderl_edge.system.files import write_atomically
 
         if self._format == "json":
-            findings = [finding_record(each) for each in self._findings]
-            self._print(
-                json.dumps({"version": VERSION, **facts, "counts": self.counts, "findings": findings}, indent=1)
-            )
+            head = json.dumps({"version": VERSION, **facts, "counts": self.counts})
+            rows = ",\n".join(json.dumps(finding_record(each)) for each in self._findings)
+            self._print(f'{head[:-1]}, "findings": [\n{rows}\n]}}')
         elif self._format == "sarif":
             self._print(json.dumps(sarif(self._findings), indent=1))
         elif self._format == "junit":
