@@ -125,6 +125,20 @@ def test_a_sampler_with_an_older_policy_than_the_learner_shows_in_the_drift(
     assert stale[f"{DRIFT}/mean"] > 0.01
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_fewer_completions_at_a_time_are_the_same_completions(
+    make_learner: Callable[..., Learner], scorer: Scorer, is_ours: bool
+) -> None:
+    learner = make_learner() if is_ours else plain(make_learner())
+    made = [
+        collect(learner, scorer, PROBLEMS, 4, replace(PPO, rollout_sequences=rows), 7).completions
+        for rows in (64, 11, 8, 5, 1)  # the last three: two prompts, one, and all samples of one in any case
+    ]
+    assert [(done.prompt, done.sample) for done in made[0]] == [(prompt, n) for prompt in range(4) for n in range(4)]
+    for others in made[1:]:
+        assert [done.token_ids for done in others] == [done.token_ids for done in made[0]]
+
+
 def test_passes_over_a_batch_stop_once_the_policy_has_moved_too_far(
     make_learner: Callable[..., Learner], scorer: Scorer
 ) -> None:
