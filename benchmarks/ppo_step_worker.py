@@ -357,18 +357,19 @@ def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
     Args:
         way: ``trl-rloo`` or ``trl-grpo``, in float32, or with ``-bf16`` in its mixed precision.
     """
-    import torch
     import trl
     from datasets import Dataset
     from peft import LoraConfig
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from transformers import AutoTokenizer, TrainerCallback
+
+    from securecoderl_edge.models.loading import load_base
 
     ppo, name = setup.ppo, way.split("-")[1].upper()
     pieces = ppo.batch_size // BATCH  # with 32 sequences in one, SmolLM2 took more than 21 GB
     tokenizer = AutoTokenizer.from_pretrained(setup.base, padding_side="left", eos_token=END)
     if tokenizer.eos_token_id != setup.end:
         raise SystemExit(f"the end of sequence is {tokenizer.eos_token_id}, not {setup.end}")
-    model = AutoModelForCausalLM.from_pretrained(setup.base, dtype=torch.float32, attn_implementation="sdpa")
+    model = load_base(setup.base)
     model.generation_config.eos_token_id = None  # TRL would end completions at the model's own, too
     prompts = [setup.format.prompt(problem) for problem in setup.problems]
     clock = Clock()
