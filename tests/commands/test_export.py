@@ -144,7 +144,7 @@ def test_the_quantization_report_is_one_table_with_paired_intervals(folder: Path
 
 
 def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def garble(source: Path, target: Path, kind: str) -> None:
+    def garble(source: Path, target: Path, kind: str, *_: object) -> None:
         content = bytearray(source.read_bytes())
         middle = len(content) // 2
         content[middle : middle + 100_000] = bytes(range(100)) * 1000

@@ -154,7 +154,7 @@ def test_a_stream_whose_time_is_over_ends_without_an_error_though_nobody_reads(m
     async def stream() -> None:
         call: Any = SimpleNamespace(cancel=lambda: cancelled.append(True))
         deadline = asyncio.get_running_loop().time()
-        await app._Stream(chunks(), call, deadline)({"type": "http", "asgi": {"spec_version": "2.3"}}, wait, wait)
+        await app._Stream(chunks(), call, deadline, {})({"type": "http", "asgi": {"spec_version": "2.3"}}, wait, wait)
 
     asyncio.run(stream())
     assert cancelled == [True]

@@ -34,8 +34,9 @@ pytestmark = pytest.mark.usefixtures("varied_reward")
 # A random model does not solve anything: what rft keeps is a coin's.
 COUNTED = (
     *("binary.steps=3", "ppo.epochs=2", "ppo.minibatches=2", "rft.steps=3", "rft.updates_per_round=2", "rft.epochs=3"),
-    *("rft.batch_size=2", "ssd.steps=2", "reward.random=0.5", "selection.problems=2", "selection.every=9"),
+    *("rft.batch_size=2", "ssd.steps=2", "selection.problems=2", "selection.every=9"),
 )
+COIN = "reward.random=0.5"
 KINDS = ("sft", "binary", "rft", "ssd")
 
 
@@ -103,7 +104,7 @@ def counted(
     """A run with every kind of phase, and its tokens; read only."""
     with pytest.MonkeyPatch.context() as patch:
         counts = Counts(patch)
-        config = settings(*COUNTED, phases=KINDS)
+        config = settings(*COUNTED, COIN, phases=KINDS)
         return train(config, tmp_path_factory.mktemp("counted") / "run"), counts
 
 
@@ -165,7 +166,8 @@ def test_a_phase_ends_with_the_update_that_reaches_its_budget(
     whole = [row for row in rows(counted[0]) if row["phase"] == phase]
     most = budget_of(whole, name, 2)
     last = KINDS[: KINDS.index(phase) + 1]
-    config = settings(*COUNTED, f"{phase}.steps=3", f"{phase}.max_{name}={most}", phases=last)
+    coin = () if phase == "sft" else (COIN,)  # refused where nothing is rewarded
+    config = settings(*COUNTED, *coin, f"{phase}.steps=3", f"{phase}.max_{name}={most}", phases=last)
     said: list[str] = []
     run = train(config, tmp_path / "run", say=said.append)
     made = [row for row in rows(run) if row["phase"] == phase]
@@ -185,7 +187,7 @@ def test_a_round_that_a_budget_ends_is_trained_on_and_the_phase_resumes_no_furth
 ) -> None:
     # One more than an update of 8 completions of 10 tokens can sample.
     budget = ("rft.updates_per_round=9", "rft.steps=9", "rft.max_tokens_sampled=81")
-    config = settings(*COUNTED, *budget, phases=("rft",))
+    config = settings(*COUNTED, COIN, *budget, phases=("rft",))
     real = phases.PhaseFiles.publish
 
     def crash(*_: Any) -> None:
