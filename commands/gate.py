@@ -7,8 +7,9 @@ from typing import Any
 
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.config import setting
+from securecoderl_edge.sandbox import security as severities
 
-LEVELS = ("low", "medium", "high")
+LEVELS = tuple(each.lower() for each in severities.LEVELS)
 
 
 def fail_on_setting(default: str, levels: Sequence[str] = LEVELS) -> Any:
@@ -18,11 +19,7 @@ def fail_on_setting(default: str, levels: Sequence[str] = LEVELS) -> Any:
 
 def at_or_above(counts: Mapping[str, int], level: str) -> int:
     """How many findings, counted by severity in lower case, have this severity or a higher one."""
-    return sum(number for severity, number in counts.items() if _rank(severity) >= LEVELS.index(level))
-
-
-def _rank(severity: str) -> int:
-    return LEVELS.index(severity) if severity in LEVELS else len(LEVELS)
+    return sum(number for severity, number in counts.items() if severities.rank(severity) >= severities.rank(level))
 
 
 def in_words(counts: Mapping[str, int]) -> str:

@@ -61,7 +61,7 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
     everything: list[FileFinding] = []
     known = 0
     with FileScanner(rules, len(found.files), config.workers, config.sandbox, config.analyzers == "auto") as scanner:
-        check_ids(config, rules, scanner.checks())
+        check_ids(config, rules, scanner, {each.language for each in found.files})
         with track(len(found.files), "scanning", lines=False) as progress:
             for file, findings in zip(found.files, scanner.scan(found.files), strict=True):
                 if config.write_baseline is not None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError, first_line
+from securecoderl_edge.sandbox.security import LEVELS
 
 # In the order in which a folder is asked for them.
 NAMES = (".bandit", "pyproject.toml", "bandit.yaml", "bandit.yml")
-LEVELS = ("LOW", "MEDIUM", "HIGH")
 _LONGEST = 1 << 20
 _LISTS = {"tests": "tests", "skips": "skips", "exclude_dirs": "exclude", "include": "include"}
 _REFUSED = ("profile", "profiles", "baseline", "blacklist_calls", "blacklist_imports")

@@ -126,8 +126,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     warnings.simplefilter("ignore")
     settings = config.BanditConfig()
     settings.config.update(rules.get("options", {}))
-    profile = {"include": set(rules.get("tests", ())), "exclude": set(rules.get("skips", ()))}
-    tests = test_set.BanditTestSet(settings, profile=profile)
+    tests = test_set.BanditTestSet(settings, profile=_profile(rules))
     no_metrics = metrics.Metrics()
     no_metrics.begin(FILE_NAME)
     no_scores: dict[str, list[int]] = {"SEVERITY": [], "CONFIDENCE": []}
@@ -382,14 +381,19 @@ def in_characters(rows: list[Row], data: bytes) -> list[Row]:
     ]
 
 
-def checks() -> dict[str, tuple[str, str]]:
-    """Name and page of each check of Bandit, by id."""
-    from bandit.core import docs_utils, extension_loader
+def checks(rules: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:
+    """Name and page of each check of Bandit, and whether rules as in `make_scanner` choose it, by id."""
+    from bandit.core import docs_utils, extension_loader, test_set
 
     manager = extension_loader.MANAGER
     names = {test_id: each.name for test_id, each in manager.plugins_by_id.items()}
     names |= {test_id: each["name"] for test_id, each in manager.blacklist_by_id.items()}
-    return {test_id: (name, docs_utils.get_url(test_id)) for test_id, name in sorted(names.items())}
+    chosen = test_set.BanditTestSet._get_filter(None, _profile(rules))
+    return {each: (name, docs_utils.get_url(each), each in chosen) for each, name in sorted(names.items())}
+
+
+def _profile(rules: dict[str, Any]) -> dict[str, set[str]]:
+    return {"include": set(rules.get("tests", ())), "exclude": set(rules.get("skips", ()))}
 
 
 def _module(path: Path) -> ModuleType:

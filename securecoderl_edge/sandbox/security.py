@@ -25,6 +25,7 @@ WORKER = Path(__file__).with_name("security_worker.py")
 START_SECONDS = 120.0
 # The worker limits its own CPU time; this limit is for a machine so busy that the worker gets none.
 ANSWER_SECONDS = 120.0
+LEVELS = ("LOW", "MEDIUM", "HIGH")
 SERIOUS = ("MEDIUM", "HIGH")
 # B413 warns of pyCrypto, which has had no release since 2013; what is imported by its name today is PyCryptodome.
 FALSE_ALARMS = ("B413",)
@@ -63,6 +64,11 @@ class Scan:
         return tuple(each for each in self.findings if each.severity in SERIOUS and each.test_id not in FALSE_ALARMS)
 
 
+def rank(level: str) -> int:
+    """The place of a severity or confidence in `LEVELS`, in either case; one that is unknown is above all."""
+    return LEVELS.index(level.upper()) if level.upper() in LEVELS else len(LEVELS)
+
+
 class SecurityScanner:
     """Bandit in one persistent process; may be used from several threads.
 
@@ -77,7 +83,7 @@ class SecurityScanner:
         self._lock = threading.Lock()
         self._words = [json.dumps(sys.path)] if rules is None else [json.dumps(sys.path), json.dumps(rules)]
         self._process: subprocess.Popen[bytes] | None = self._start()
-        self._checks: dict[str, list[str]] | None = None
+        self._checks: dict[str, list[Any]] | None = None
         self._is_stopped = False
 
     def scan(self, program: str) -> Scan:
@@ -97,8 +103,8 @@ class SecurityScanner:
             answer, was_killed = self._ask(text)
             return self._ask(text)[0] if was_killed and not self._is_stopped else answer
 
-    def checks(self) -> dict[str, list[str]]:
-        """Name and page of each check of Bandit, by id; of a scanner with rules."""
+    def checks(self) -> dict[str, list[Any]]:
+        """Name and page of each check of Bandit, and whether the rules choose it, by id; of a scanner with rules."""
         with self._lock:
             self._running()
             assert self._checks is not None

@@ -38,7 +38,7 @@ def serve(replies: int, rules: dict[str, Any] | None) -> None:
     # What is loaded stays. A tree is garbage when its scan ends; looking for garbage while it grows finds none.
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
-    _write(replies, {"ready": True, "checks": bandit_scan.checks() if rules is not None else {}})
+    _write(replies, {"ready": True, "checks": bandit_scan.checks(rules) if rules is not None else {}})
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         # By CPU time, so that a busy machine changes no score; the signal kills this process.

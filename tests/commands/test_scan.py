@@ -87,7 +87,10 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
         (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. It has: 4 .py"),
         (("src", "--select", "B999"), "--select B999: no such check"),
         (("src", "--skip", "eval"), "--skip eval: no such check"),
-        (("src", "--select", "B101", "--skip", "B101"), "Every check that is selected is skipped"),
+        (("src", "--skip", "SCE001"), "--skip SCE001: files that are not scanned in full (SCE001) are always reported"),
+        (("src", "--select", "SCE001"), "--select SCE001: files that are not scanned"),
+        (("src", "--select", "-Wanalyzer-double-free"), "No check is left to run on these files"),
+        (("src", "--select", "B101", "--skip", "B101"), "No check is left to run on these files"),
         (("src", "--baseline", "known.json"), "known.json: no such file. Write it with --write-baseline"),
         (("src", "--baseline", "src/high.py"), "src/high.py: not a baseline"),
         (("src", "--baseline", "a", "--write-baseline", "b"), "exclude each other"),
@@ -137,7 +140,11 @@ def test_a_file_that_cannot_be_scanned_is_a_high_finding(project: Path, kind: st
     (project / "a.py").write_bytes(HOSTILE[kind])
     (finding,) = json.loads(scan("a.py", "--format", "json", code=1))["findings"]
     assert (finding["id"], finding["severity"]) == ("SCE001", "high")
-    assert scan("a.py", "--skip", "SCE001", code=0) == ""
+    for flags in (("--select", "B602"), ("--severity", "high", "--confidence", "high")):
+        assert "SCE001" in scan("a.py", *flags, code=1)
+    for line in ("skips: [SCE001]", "tests: [B602]", "tests: [SCE001, B602]"):
+        (project / "bandit.yaml").write_text(line)
+        assert "SCE001" in scan("a.py", code=1)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +297,21 @@ def test_a_configuration_that_means_nothing_is_an_error(project: Path, name: str
     code, out, err = run_sce("scan", "src")
     assert (code, out) == (2, "")
     assert err.startswith(f"sce: {name}: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["tests: [B999]", "tests: [SCE001]", "tests: [B301]\nskips: [B001]", "tests: [B602]\nskips: [B602]"]
+)
+def test_a_configuration_that_leaves_no_check_is_an_error(project: Path, text: str) -> None:
+    (project / "bandit.yaml").write_text(text)
+    code, out, err = run_sce("scan", "src")
+    assert (code, out) == (2, "")
+    assert "No check is left to run" in err
+
+
+def test_the_old_id_of_bandits_lists_still_chooses_them(project: Path) -> None:
+    (project / "bandit.yaml").write_text("tests: [B001]")
+    assert ids("src") == ["src/deep/medium.py:1:B307"]
 
 
 @pytest.mark.parametrize(
