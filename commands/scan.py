@@ -46,6 +46,7 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
     """Whether the exit code is 0."""
     from securecoderl_edge.sandbox.file_scan import FileScanner
     from securecoderl_edge.scoring.baseline import Baseline, write_baseline
+    from securecoderl_edge.scoring.reports import plain_path
 
     if config.baseline is not None and config.write_baseline is not None:
         raise UsageError("--baseline and --write-baseline exclude each other. Leave one of them out.")
@@ -78,20 +79,21 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
         return True
     gone = baseline.gone if baseline is not None else 0
     failing = at_or_above(report.counts, level)
-    facts = {"files": len(found.files), "known": known, "left_out": dict(found.left_out)}
-    report.finish({**facts, "configuration": configuration and str(configuration), "passed": not failing})
+    left_out = {plain_path(kind): number for kind, number in found.left_out.items()}
+    facts = {"files": len(found.files), "known": known, "left_out": left_out}
+    report.finish({**facts, "configuration": configuration and plain_path(str(configuration)), "passed": not failing})
     _summarize(len(found.files), report.counts, known, gone, found.left_out)
     reasons = [f"{_count(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
     return is_passed(reasons if failing else []) or config.exit_zero
 
 
 def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out: Counter[str]) -> None:
-    from securecoderl_edge.sandbox import source_files
+    from securecoderl_edge.sandbox.source_files import kinds_in_words
 
     parts = [f"scanned {_count(files, 'file')}, ran none: {in_words(counts)}"]
     parts += [f"{known} known"] if known else []
     parts += [f"{gone} of the baseline not found any more"] if gone else []
-    parts += [f"left out: {source_files.in_words(left_out)}"] if left_out else []
+    parts += [f"left out: {kinds_in_words(left_out)}"] if left_out else []
     say("; ".join(parts))
 
 

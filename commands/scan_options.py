@@ -121,7 +121,7 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     """
     from securecoderl_edge.languages.language import C
     from securecoderl_edge.sandbox.file_scan import can_scan_c
-    from securecoderl_edge.sandbox.source_files import Selection, find_sources, in_words
+    from securecoderl_edge.sandbox.source_files import Selection, find_sources, kinds_in_words
 
     selection = Selection(config.exclude, rules.exclude, rules.include, config.language)
     found = find_sources(paths, selection)
@@ -129,7 +129,7 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     if in_c and (config.analyzers == "off" or not can_scan_c()):
         found.files = [each for each in found.files if each.language != C]
         found.left_out += Counter({".c without an analyzer (sce doctor has the command that installs one)": len(in_c)})
-    if not found.files and not found.left_out["excluded"]:
-        kinds = f" It has: {in_words(found.left_out)}." if found.left_out else ""
+    if not found.files:
+        kinds = f" Left out: {kinds_in_words(found.left_out)}." if found.left_out else ""
         raise UsageError(f"{', '.join(paths)}: no files in Python or C to scan.{kinds}")
     return found

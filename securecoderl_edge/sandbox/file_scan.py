@@ -150,6 +150,7 @@ class FileScanner:
 
     def _of_bandit(self, file: SourceFile, row: list[Any], checks: dict[str, list[Any]]) -> FileFinding:
         test_id, cwe, severity, confidence, line, column, text, is_addition = row
+        text = text.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs are not valid in reports
         name, page, _ = checks.get(test_id, ["", "", True])
         tool = ADDED if is_addition else BANDIT
         return FileFinding(test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool)

@@ -84,7 +84,9 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
     [
         (("nothing",), "nothing: no such file or folder"),
         (("src/notes.md",), "src/notes.md: neither .py nor .c"),
-        (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. It has: 4 .py"),
+        (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. Left out: 4 .py"),
+        (("src", "--exclude", "*.py"), "src: no files in Python or C to scan. Left out: 4 excluded"),
+        (("src/low.py", "--exclude", "src"), "src/low.py: no files in Python or C to scan. Left out: 1 excluded"),
         (("src", "--select", "B999"), "--select B999: no such check"),
         (("src", "--skip", "eval"), "--skip eval: no such check"),
         (("src", "--skip", "SCE001"), "--skip SCE001: files that are not scanned in full (SCE001) are always reported"),
@@ -200,12 +202,56 @@ def test_links_are_followed_within_the_folder_only(project: Path, tmp_path_facto
     assert "1 links to elsewhere" in run_sce("scan", "src")[2]
 
 
-def test_environments_and_folders_of_tools_are_left_out_unless_named(project: Path) -> None:
-    for name in (".venv", ".git", "node_modules", "a.egg"):
-        (project / name).mkdir()
-        (project / name / "x.py").write_text(EVAL)
-    assert ids(".", "--exclude", "src") == []
-    assert ids(".venv") == [".venv/x.py:1:B307"]
+def test_folders_of_tools_are_left_out_as_by_bandit_unless_named(project: Path) -> None:
+    constants = pytest.importorskip("bandit.core.constants")
+    for name in (".venv", "venv", "node_modules", "a.egg", ".nox", *constants.EXCLUDE):
+        folder = project / "lib" / name.replace("*", "b")
+        folder.mkdir(parents=True)
+        (folder / "x.py").write_text(EVAL)
+    command = [sys.executable, "-m", "bandit", "-r", "lib", "-f", "json", "-q", "--exit-zero"]
+    reported = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["results"]
+    expected = sorted(f"{each['filename']}:{each['line_number']}:{each['test_id']}" for each in reported)
+    assert "lib/b.egg/x.py:1:B307" in expected
+    assert sorted(ids("lib")) == expected
+    assert ids("lib/.git") == ["lib/.git/x.py:1:B307"]
+
+
+def test_patterns_are_compared_below_the_folder_that_is_scanned(project: Path) -> None:
+    root = project / "build" / "p"
+    root.mkdir(parents=True)
+    for name in ("a.py", "build.py"):
+        (root / name).write_text(LOW)
+    (root / "build").mkdir()
+    (root / "build" / "c.py").write_text(LOW)
+    for named in (str(root), "build/p"):
+        found = ids(named, "--exclude", "build,*/p/build.py")
+        assert [os.path.relpath(each) for each in found] == ["build/p/a.py:1:B101"] + (
+            ["build/p/build.py:1:B101"] if named == str(root) else []
+        )
+    assert len(ids(str(root), "--exclude", f"{root}/*.py", "build/p/build/c.py")) == 1
+
+
+def test_a_file_is_scanned_once_by_whichever_paths_it_is_named(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (project / "src" / "link").symlink_to(tmp_path_factory.mktemp("elsewhere") / "below", target_is_directory=True)
+    below = (project / "src" / "link").resolve()
+    below.mkdir()
+    (below.parent / "low.py").write_text(EVAL)
+    assert ids("src/low.py", "src/link/../low.py") == ["src/link/../low.py:1:B307", "src/low.py:1:B101"]
+    assert ids("src/low.py", str(project / "src"), "src/deep/../low.py", "--select", "B101") == ["src/low.py:1:B101"]
+
+
+def test_a_link_to_itself_is_named_and_the_others_are_scanned(project: Path) -> None:
+    (project / "src" / "a.py").symlink_to("a.py")
+    assert [each.rpartition(":")[2] for each in ids("src")] == ["SCE001", "B307", "B605", "B101"]
+
+
+def test_a_report_is_valid_text_whatever_files_contain(project: Path) -> None:
+    (project / "src" / "low.py").write_text('password = "\\ud800"\n')
+    (project / "src" / os.fsdecode(b"x.\xff")).write_text("")
+    for kind in ("json", "sarif"):
+        json.dumps(json.loads(scan("src", "--format", kind)), ensure_ascii=False).encode()
 
 
 def test_sarif_is_valid_and_has_what_the_viewer_of_github_needs(project: Path) -> None:
