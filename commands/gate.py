@@ -28,6 +28,11 @@ def in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(shown) or "no findings"
 
 
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 finding`` or ``2 findings``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def is_passed(reasons: Sequence[str]) -> bool:
     """Print the last line of a gate on stderr, and return whether it is passed: nothing speaks against it."""
     say(f"failed: {'; '.join(reasons)}" if reasons else "passed", "red" if reasons else "green")

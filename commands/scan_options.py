@@ -108,7 +108,7 @@ def check_ids(config: ScanConfig, rules: ScanRules, scanner: FileScanner, langua
     if old := sorted(named - set(known) - {"B001", NOT_SCANNED}):
         say(f"the configuration names checks that do not exist: {', '.join(old)}")
     if NOT_SCANNED in named:
-        say(f"whatever the configuration says, {always}")
+        say(f"the configuration cannot change that {always}")
     if not any(is_chosen for each in languages for is_chosen in scanner.checks(each).values()):
         raise UsageError("No check is left to run on these files. Select others, or skip fewer.")
 

@@ -48,7 +48,9 @@ class FileFinding(Finding):
         text: the message.
         name: of the check, in words. page: its address, empty if there is none.
         tool: what found it; for Bandit's checks, `BANDIT` or, for an addition to what Bandit finds, `ADDED`.
-        digest: of the check and of the line's text, without white space at its ends: the same if the line moves.
+        digest: of the check and of the text from its line to `end_line`, without white space at the ends of lines: the
+            same if these move.
+        end_line: the last line of the expression or statement; not above ``line`` if unknown.
     """
 
     path: str = ""
@@ -58,6 +60,7 @@ class FileFinding(Finding):
     page: str = ""
     tool: str = BANDIT
     digest: str = ""
+    end_line: int = 0
 
 
 def not_scanned(path: str, why: str, line: int = 0) -> FileFinding:
@@ -140,7 +143,9 @@ class FileScanner:
             limits = f"{FILE_CPU_SECONDS:g} s of CPU time, {MEMORY_BYTES >> 30} GiB"
             return [not_scanned(file.name, f"the scan did not finish within its limits ({limits})")]
         if "failed" in answer:
-            return [not_scanned(file.name, f"does not parse ({answer['failed']})", answer["line"])]
+            is_limit = answer["failed"] in ("MemoryError", "RecursionError")
+            why = "too large or too deep for the scan" if is_limit else "does not parse"
+            return [not_scanned(file.name, f"{why} ({answer['failed']})", answer["line"])]
         found = [self._of_bandit(file, row, checks) for row in answer["rows"]]
         for test_id, line, kind in answer["failures"]:
             found.append(not_scanned(file.name, f"the check {test_id} failed here ({kind})", line))
@@ -149,11 +154,13 @@ class FileScanner:
         return found
 
     def _of_bandit(self, file: SourceFile, row: list[Any], checks: dict[str, list[Any]]) -> FileFinding:
-        test_id, cwe, severity, confidence, line, column, text, is_addition = row
+        test_id, cwe, severity, confidence, line, column, text, is_addition, end = row
         text = text.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs are not valid in reports
         name, page, _ = checks.get(test_id, ["", "", True])
         tool = ADDED if is_addition else BANDIT
-        return FileFinding(test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool)
+        return FileFinding(
+            test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool, end_line=end
+        )
 
     def _scan_c(self, file: SourceFile, data: bytes) -> list[FileFinding]:
         try:
@@ -219,8 +226,9 @@ def can_scan_c() -> bool:
 
 
 def _with_digest(finding: FileFinding, lines: list[bytes]) -> FileFinding:
-    line = lines[finding.line - 1].strip() if 0 < finding.line <= len(lines) else b""
-    digest = hashlib.sha256(finding.test_id.encode() + b"\0" + line).hexdigest()[:16]
+    first, end = max(finding.line - 1, 0), max(finding.line, finding.end_line)
+    text = b"\n".join(line.strip() for line in lines[first:end])
+    digest = hashlib.sha256(finding.test_id.encode() + b"\0" + text).hexdigest()[:16]
     return replace(finding, digest=digest)
 
 

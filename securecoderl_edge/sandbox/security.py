@@ -81,7 +81,7 @@ class SecurityScanner:
 
     def __init__(self, rules: dict[str, Any] | None = None) -> None:
         self._lock = threading.Lock()
-        self._words = [json.dumps(sys.path)] if rules is None else [json.dumps(sys.path), json.dumps(rules)]
+        self._rules = rules
         self._process: subprocess.Popen[bytes] | None = self._start()
         self._checks: dict[str, list[Any]] | None = None
         self._is_stopped = False
@@ -156,14 +156,18 @@ class SecurityScanner:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return subprocess.Popen(
-            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), *self._words],
+        has_rules = ["rules"] if self._rules is not None else []
+        process = subprocess.Popen(
+            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), json.dumps(sys.path), *has_rules],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C at the terminal is for sce alone
         )
+        if self._rules is not None:  # too long for an argument, if a configuration says so
+            self._send(process, self._rules)
+        return process
 
     def _stop(self) -> None:
         process, self._process = self._process, None

@@ -15,6 +15,8 @@ from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language
 from securecoderl_edge.text import on_one_line
 
 STDIN = "-"
+# What is left out, beside files of other kinds.
+ELSEWHERE, IRREGULAR = "links to elsewhere", "not regular files"
 LONGEST_BYTES = 8 << 20
 SUFFIXES = {".py": PYTHON, ".pyw": PYTHON, ".c": C}
 # As Bandit. Its pattern *.egg is for names of files; what lies in a folder of such a name, it reports.
@@ -177,7 +179,7 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
             elif selection.excludes(path, below):
                 found.left_out["excluded"] += 1
             elif entry.is_symlink() and not _is_within(path, real_root):
-                found.left_out["links to elsewhere"] += 1
+                found.left_out[ELSEWHERE] += 1
             else:
                 yield from _if_file(entry, SourceFile(path, language), found)
 
@@ -187,7 +189,7 @@ def _if_file(entry: os.DirEntry[str], file: SourceFile, found: FoundFiles) -> It
         if entry.is_file():
             yield file
         else:
-            found.left_out["not regular files"] += 1
+            found.left_out[IRREGULAR] += 1
     except OSError as error:  # such as a link to itself
         yield replace(file, problem=f"cannot be read: {error.strerror}")
 
@@ -223,5 +225,6 @@ def read_source(source: SourceFile) -> bytes:
 
 def kinds_in_words(left_out: Counter[str], most: int = 6) -> str:
     """The most frequent kinds of files that were left out, such as ``3 .md, 1 .venv/``."""
-    shown = [f"{number} {on_one_line(kind)}" for kind, number in sorted(left_out.items(), key=lambda each: -each[1])]
+    in_order = sorted(left_out.items(), key=lambda each: (-each[1], each[0]))
+    shown = [f"{number} {on_one_line(kind)}" for kind, number in in_order]
     return ", ".join(shown[:most] + ([f"and {len(shown) - most} more kinds"] if len(shown) > most else []))
