@@ -13,6 +13,7 @@ from typing import cast
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level
+from securecoderl_edge.commands.gate import counted
 from securecoderl_edge.commands.score_completions import show_summary
 from securecoderl_edge.commands.score_gate import check_gate, show_program
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
@@ -114,6 +115,9 @@ def score_folder(folder: Path, config: ScoreConfig) -> bool:
     programs, others = programs_in(folder, problems)
     if others:
         say(f"left out: {kinds_in_words(others)}")
+    missing = len(problems or ()) - len({each.problem.id for each in programs.values()})
+    if missing > 0:
+        say(f"{counted(missing, 'problem')} without a program")
     scores = {}
     with opened_scorer(config) as scorer, track(len(programs), "scoring", lines=False) as progress:
         names = iter(programs)

@@ -164,7 +164,7 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
             continue
         for entry in each_entry:
             path = os.path.join(folder, entry.name)
-            below = os.path.relpath(path, root)
+            below = path[len(root) :].lstrip(os.sep)
             if entry.is_dir(follow_symlinks=False):
                 if selection.excludes(path, below):
                     found.left_out["excluded"] += 1

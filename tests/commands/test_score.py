@@ -617,8 +617,10 @@ def test_completions_are_a_gate_if_asked(problems: str, completions: str) -> Non
 def test_programs_of_a_folder_are_for_the_problems_of_their_names(tmp_path: Path, problems: str) -> None:
     folder = tmp_path / "answers"
     folder.mkdir()
-    for name in ("a.py", "a.1.py", "b.py"):
+    for name in ("a.py", "a.1.py"):
         (folder / name).write_text(RIGHT)
+    assert "1 problem without a program" in score(str(folder), "--problems", problems).stderr
+    (folder / "b.py").write_text(RIGHT)
     result = score(str(folder), "--problems", problems, "--json")
     assert result.exit_code == 0, result.stderr
     keys = [(each["id"], each["sample"]) for each in json.loads(result.stdout)["scores"]]
