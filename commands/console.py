@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,6 +79,33 @@ def refuse_to_overwrite(out: Path, force: bool, *sources: str | Path) -> None:
         raise UsageError(f"{out} exists. Overwrite it with --force, or choose another file.")
     if not os.access(next(folder for folder in out.absolute().parents if folder.exists()), os.W_OK):
         raise SceError(f"cannot write {out}: its folder is not writable")
+
+
+def check_outputs(
+    outputs: Mapping[str, str | None], sources: Iterable[str | Path | None], kept: Collection[str] = ()
+) -> None:
+    """Refuse, before any work is done, to write over inputs, or twice to one file.
+
+    Args:
+        outputs: files by their flags, which are replaced if they exist.
+        kept: suffixes of files that are not replaced, whether they are among ``sources`` or not.
+
+    Raises:
+        UsageError: a file would be lost.
+        SceError: one cannot be written.
+    """
+    inputs = [each for each in sources if each is not None]
+    places: dict[str, str] = {}
+    for flag, name in outputs.items():
+        if name is None:
+            continue
+        place = os.path.realpath(name)
+        if place in places:
+            raise UsageError(f"{places[place]} and {flag} are the same file. Choose another output file.")
+        places[place] = flag
+        refuse_to_overwrite(Path(name), True, *(inputs if os.path.exists(name) else ()))
+        if os.path.isfile(place) and os.path.splitext(place)[1].lower() in kept:
+            raise UsageError(f"{flag} {name}: it exists, and is not a report by its name. Choose another file.")
 
 
 class _Tracker:

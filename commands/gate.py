@@ -7,8 +7,9 @@ from typing import Any
 
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.config import setting
+from securecoderl_edge.sandbox import security as severities
 
-LEVELS = ("low", "medium", "high")
+LEVELS = tuple(each.lower() for each in severities.LEVELS)
 
 
 def fail_on_setting(default: str, levels: Sequence[str] = LEVELS) -> Any:
@@ -18,17 +19,18 @@ def fail_on_setting(default: str, levels: Sequence[str] = LEVELS) -> Any:
 
 def at_or_above(counts: Mapping[str, int], level: str) -> int:
     """How many findings, counted by severity in lower case, have this severity or a higher one."""
-    return sum(number for severity, number in counts.items() if _rank(severity) >= LEVELS.index(level))
-
-
-def _rank(severity: str) -> int:
-    return LEVELS.index(severity) if severity in LEVELS else len(LEVELS)
+    return sum(number for severity, number in counts.items() if severities.rank(severity) >= severities.rank(level))
 
 
 def in_words(counts: Mapping[str, int]) -> str:
     """Such as ``1 high, 2 low``; ``no findings``."""
     shown = [f"{counts[level]} {level}" for level in reversed(LEVELS) if counts.get(level)]
     return ", ".join(shown) or "no findings"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 finding`` or ``2 findings``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def is_passed(reasons: Sequence[str]) -> bool:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.gate import at_or_above, in_words, is_passed
+from securecoderl_edge.commands.console import check_outputs, say, track, warn_of_level
+from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of
 from securecoderl_edge.commands.scan_output import Report
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.text import on_one_line
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
@@ -44,24 +45,29 @@ def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None
 
 def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
     """Whether the exit code is 0."""
-    from securecoderl_edge.sandbox.file_scan import FileScanner
+    from securecoderl_edge.sandbox.bandit_config import CONFIG_SUFFIXES
+    from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, FileScanner
+    from securecoderl_edge.sandbox.source_files import SUFFIXES
     from securecoderl_edge.scoring.baseline import Baseline, write_baseline
+    from securecoderl_edge.scoring.reports import plain_path
 
     if config.baseline is not None and config.write_baseline is not None:
         raise UsageError("--baseline and --write-baseline exclude each other. Leave one of them out.")
-    for target in (config.out, config.write_baseline):
-        if target is not None:
-            refuse_to_overwrite(Path(target), True, *paths)
     warn_of_level(config.sandbox)
     rules, configuration = rules_of(config)
-    baseline = Baseline(Path(config.baseline)) if config.baseline is not None else None
     found = files_of(paths, config, rules)
+    check_outputs(
+        {"--out": config.out, "--write-baseline": config.write_baseline},
+        [*paths, *(each.path for each in found.files), config.baseline, configuration],
+        {*SUFFIXES, *CONFIG_SUFFIXES},
+    )
+    baseline = Baseline(Path(config.baseline)) if config.baseline is not None else None
     level = config.fail_on or rules.severity.lower()
     report = Report(config.format, Path(config.out) if config.out else None, level)
     everything: list[FileFinding] = []
     known = 0
     with FileScanner(rules, len(found.files), config.workers, config.sandbox, config.analyzers == "auto") as scanner:
-        check_ids(config, rules, scanner.checks())
+        check_ids(config, rules, scanner, {each.language for each in found.files})
         with track(len(found.files), "scanning", lines=False) as progress:
             for file, findings in zip(found.files, scanner.scan(found.files), strict=True):
                 if config.write_baseline is not None:
@@ -73,30 +79,31 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
                 progress.update()
     if config.write_baseline is not None:
         write_baseline(Path(config.write_baseline), everything)
-        wrote = f"{_count(len(everything), 'finding')} in {_count(len(found.files), 'file')}"
+        for each in everything:
+            if each.test_id == NOT_SCANNED:
+                say(on_one_line(f"not in the baseline: {each.path}: {each.text}"))
+        known = sum(each.test_id != NOT_SCANNED for each in everything)
+        wrote = f"{counted(known, 'finding')} in {counted(len(found.files), 'file')}"
         say(f"wrote {wrote} to {config.write_baseline}")
         return True
     gone = baseline.gone if baseline is not None else 0
     failing = at_or_above(report.counts, level)
-    facts = {"files": len(found.files), "known": known, "left_out": dict(found.left_out)}
-    report.finish({**facts, "configuration": configuration and str(configuration), "passed": not failing})
+    left_out = {plain_path(kind): number for kind, number in found.left_out.items()}
+    facts = {"files": len(found.files), "known": known, "left_out": left_out}
+    report.finish({**facts, "configuration": configuration and plain_path(str(configuration)), "passed": not failing})
     _summarize(len(found.files), report.counts, known, gone, found.left_out)
-    reasons = [f"{_count(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
+    reasons = [f"{counted(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
     return is_passed(reasons if failing else []) or config.exit_zero
 
 
 def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out: Counter[str]) -> None:
-    from securecoderl_edge.sandbox import source_files
+    from securecoderl_edge.sandbox.source_files import kinds_in_words
 
-    parts = [f"scanned {_count(files, 'file')}, ran none: {in_words(counts)}"]
+    parts = [f"scanned {counted(files, 'file')}, ran none: {in_words(counts)}"]
     parts += [f"{known} known"] if known else []
     parts += [f"{gone} of the baseline not found any more"] if gone else []
-    parts += [f"left out: {source_files.in_words(left_out)}"] if left_out else []
+    parts += [f"left out: {kinds_in_words(left_out)}"] if left_out else []
     say("; ".join(parts))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 @contextmanager

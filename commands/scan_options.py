@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,9 @@ from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 
 if TYPE_CHECKING:
+    from securecoderl_edge.languages.language import Language
     from securecoderl_edge.sandbox.bandit_config import ScanRules
+    from securecoderl_edge.sandbox.file_scan import FileScanner
     from securecoderl_edge.sandbox.source_files import FoundFiles
 
 FORMATS = ("text", "json", "sarif", "github", "junit")
@@ -85,21 +87,30 @@ def rules_of(config: ScanConfig) -> tuple[ScanRules, Path | None]:
     ), path
 
 
-def check_ids(config: ScanConfig, rules: ScanRules, known: Container[str]) -> None:
+def check_ids(config: ScanConfig, rules: ScanRules, scanner: FileScanner, languages: Set[Language]) -> None:
     """Name the ids that no check has: those of flags as an error, those of a file as a message.
 
     Raises:
-        UsageError: a flag has an unknown id, or no check is left.
+        UsageError: a flag has an unknown id, or no check is left for files in these languages.
     """
+    from securecoderl_edge.languages.language import PYTHON, C
+    from securecoderl_edge.sandbox.file_scan import NOT_SCANNED
+
+    known = scanner.checks(PYTHON) | scanner.checks(C)
+    always = f"files that are not scanned in full ({NOT_SCANNED}) are always reported"
     for flag, ids in (("--select", config.select), ("--skip", config.skip)):
         for each in ids:
+            if each == NOT_SCANNED:
+                raise UsageError(f"{flag} {each}: {always}. Leave it out.")
             if each not in known:
-                raise UsageError(f"{flag} {each}: no such check. Ids are like B602, -Wanalyzer-double-free or SCE001.")
-    old = [each for each in (*rules.tests, *rules.skips) if each not in known and each != "B001"]
-    if old:
+                raise UsageError(f"{flag} {each}: no such check. Ids are like B602 or -Wanalyzer-double-free.")
+    named = {*rules.tests, *rules.skips}
+    if old := sorted(named - set(known) - {"B001", NOT_SCANNED}):
         say(f"the configuration names checks that do not exist: {', '.join(old)}")
-    if rules.tests and set(rules.tests) <= set(rules.skips):
-        raise UsageError("Every check that is selected is skipped as well.")
+    if NOT_SCANNED in named:
+        say(f"the configuration cannot change that {always}")
+    if not any(is_chosen for each in languages for is_chosen in scanner.checks(each).values()):
+        raise UsageError("No check is left to run on these files. Select others, or skip fewer.")
 
 
 def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> FoundFiles:
@@ -110,7 +121,7 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     """
     from securecoderl_edge.languages.language import C
     from securecoderl_edge.sandbox.file_scan import can_scan_c
-    from securecoderl_edge.sandbox.source_files import Selection, find_sources, in_words
+    from securecoderl_edge.sandbox.source_files import Selection, find_sources, kinds_in_words
 
     selection = Selection(config.exclude, rules.exclude, rules.include, config.language)
     found = find_sources(paths, selection)
@@ -118,7 +129,7 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     if in_c and (config.analyzers == "off" or not can_scan_c()):
         found.files = [each for each in found.files if each.language != C]
         found.left_out += Counter({".c without an analyzer (sce doctor has the command that installs one)": len(in_c)})
-    if not found.files and not found.left_out["excluded"]:
-        kinds = f" It has: {in_words(found.left_out)}." if found.left_out else ""
+    if not found.files:
+        kinds = f" Left out: {kinds_in_words(found.left_out)}." if found.left_out else ""
         raise UsageError(f"{', '.join(paths)}: no files in Python or C to scan.{kinds}")
     return found

@@ -12,8 +12,8 @@ import click
 from rich.text import Text
 
 from securecoderl_edge.commands.console import data
-from securecoderl_edge.commands.gate import at_or_above
-from securecoderl_edge.text import on_one_line
+from securecoderl_edge.commands.gate import at_or_above, counted
+from securecoderl_edge.text import on_one_line, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
@@ -53,7 +53,7 @@ class Report:
         elif self._format == "junit":
             failing = at_or_above(here, self._level)
             details = "\n".join(line for each in findings for line in in_text(each).plain.split("\n"))
-            self._cases.append(Case(name, f"{failing} findings" if failing else "", details))
+            self._cases.append(Case(name, counted(failing, "finding") if failing else "", details))
         else:
             self._findings += findings
 
@@ -99,15 +99,9 @@ def in_text(finding: FileFinding) -> Text:
     addition = " (in addition to Bandit)" if finding.tool == ADDED else ""
     page = finding.page or cwe_page(finding.cwe)
     return Text.assemble(
-        (_harmless(finding.path), "bold"),
+        (without_commands(on_one_line(finding.path)), "bold"),
         f"{place}: ",
         (severity, _STYLES.get(severity, "")),
-        f" {finding.test_id}{weakness}: {_harmless(finding.text)}{addition}",
+        f" {finding.test_id}{weakness}: {without_commands(on_one_line(finding.text))}{addition}",
         (f"\n  {page}" if page else "", "dim"),
     )
-
-
-def _harmless(text: str) -> str:
-    """On one line, and without what GitHub's runner takes for a command in a log."""
-    shown = on_one_line(text).replace("##[", "#\\#[")
-    return f"./{shown}" if shown.startswith(("::", "##")) else shown

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from securecoderl_edge.commands.console import check_outputs
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.commands.score_completions import score_completions
 from securecoderl_edge.commands.score_options import ScoreConfig
@@ -35,7 +36,15 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
     A program passes if it passes all its tests. With --problems and --completions, the exit code
     is 1 only if --fail-under or --fail-on say so.
     """
+    from securecoderl_edge.sandbox.source_files import SUFFIXES
+
     folders = [each for each in programs if each.is_dir()]
+    sources = (config.problems, config.completions, config.input, config.expect)
+    check_outputs(
+        {"--out": config.out, "--junit": config.junit, "--sarif": config.sarif},
+        [*programs, *sources],
+        {*SUFFIXES, ".in", ".out"} if folders else (),
+    )
     if not programs:
         is_passed = score_completions(config)
     elif folders and len(programs) > 1:

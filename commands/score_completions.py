@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track
+from securecoderl_edge.commands.console import new_console, say, talk, track
 from securecoderl_edge.commands.score_gate import check_gate
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import UsageError
@@ -35,8 +35,6 @@ def score_completions(config: ScoreConfig) -> bool:
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
-    if out is not None:  # an existing one is continued
-        refuse_to_overwrite(out, True, config.problems, config.completions)
     with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as append:
         scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}
         missing = [submission for submission in submissions if submission.key not in scores]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from securecoderl_edge.commands.gate import at_or_above, in_words, is_passed
+from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
 from securecoderl_edge.commands.score_options import ScoreConfig
-from securecoderl_edge.text import on_one_line
+from securecoderl_edge.text import on_one_line, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
@@ -37,8 +38,10 @@ def check_gate(
     passing = sum(each.passes_all_tests for each in scores.values())
     counts = Counter(severity for each in scores.values() for severity in _severities(each))
     reasons = []
-    if fail_under is not None and passing < fail_under * len(scores):
-        reasons.append(f"{passing} of {len(scores)} programs pass all tests, under {fail_under:.0%}")
+    # As the number was written: 0.56 * 25 is above 14 in binary.
+    share = Fraction(str(fail_under)) if fail_under is not None else Fraction(0)
+    if passing < share * len(scores):
+        reasons.append(f"{passing} of {len(scores)} programs pass all tests, under {float(100 * share):.10g}%")
     if config.fail_on is not None and at_or_above(counts, config.fail_on):
         reasons.append(f"{in_words(counts)} among findings and security tests")
     if config.junit is not None:
@@ -58,7 +61,7 @@ def verdict(score: Score) -> str:
     """Whether a program passes, in a few words: the same in every report."""
     if not score.parses:
         return "fails: not a program"
-    words = f"{score.passed} of {score.total} test{'s' * (score.total != 1)}"
+    words = f"{score.passed} of {counted(score.total, 'test')}"
     if score.passes_all_tests:
         return f"passes {words}"
     kinds = dict.fromkeys(each for each in score.verdicts if each != "pass")
@@ -113,6 +116,6 @@ def show_program(name: str, score: Score) -> None:
     """Print the verdict on a program, and what speaks against its security."""
     from securecoderl_edge.scoring.explain import about_security
 
-    click.echo(f"{on_one_line(name)}: {verdict(score)}")
+    click.echo(without_commands(f"{on_one_line(name)}: {verdict(score)}"))
     for line in about_security(score):
-        click.echo(f"  {on_one_line(line)}")
+        click.echo(f"  {without_commands(on_one_line(line))}")

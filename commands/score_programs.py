@@ -13,6 +13,7 @@ from typing import cast
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level
+from securecoderl_edge.commands.gate import counted
 from securecoderl_edge.commands.score_completions import show_summary
 from securecoderl_edge.commands.score_gate import check_gate, show_program
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
@@ -23,9 +24,10 @@ from securecoderl_edge.languages.targets import TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
+from securecoderl_edge.sandbox.source_files import kinds_in_words
 from securecoderl_edge.scoring.program_folder import programs_in
 from securecoderl_edge.system.cluster import is_ray
-from securecoderl_edge.text import escape_controls, unescaped
+from securecoderl_edge.text import unescaped, without_commands
 
 _LONGEST_PROGRAM = 64 << 20
 
@@ -59,7 +61,7 @@ def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
             except UsageError:
                 raise
             except SceError as error:  # the files behind it are scanned
-                click.echo(escape_controls(str(error)))
+                click.echo(without_commands(str(error)))
                 faulty += 1
                 continue
             run = pool.run(program, language=language.name)
@@ -67,7 +69,7 @@ def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
             lines = about_file(str(path), run, scan, language)
             faulty += bool(lines)
             for line in lines:
-                click.echo(escape_controls(line))
+                click.echo(without_commands(line))
     say(f"scanned {len(paths)} file{'s' * (len(paths) > 1)}, ran none; {faulty or 'none'} with findings")
     return not faulty
 
@@ -97,7 +99,7 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
         click.echo(json.dumps(result.to_record()))
     else:
         shown = explain(result, run, problem, config.limits())
-        click.echo(escape_controls(shown))
+        click.echo(without_commands(shown))
     return check_gate({str(path): result}, config, 1.0)
 
 
@@ -110,7 +112,12 @@ def score_folder(folder: Path, config: ScoreConfig) -> bool:
     if config.problems is not None:
         limit = sys.maxsize if is_benchmark(config.problems) else MAX_TESTS
         problems = {each.id: each for each in load_problems(config.problems, limit, say)}
-    programs = programs_in(folder, problems)
+    programs, others = programs_in(folder, problems)
+    if others:
+        say(f"left out: {kinds_in_words(others)}")
+    missing = len(problems or ()) - len({each.problem.id for each in programs.values()})
+    if missing > 0:
+        say(f"{counted(missing, 'problem')} without a program")
     scores = {}
     with opened_scorer(config) as scorer, track(len(programs), "scoring", lines=False) as progress:
         names = iter(programs)

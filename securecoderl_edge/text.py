@@ -37,6 +37,15 @@ def on_one_line(text: str) -> str:
     return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def without_commands(text: str) -> str:
+    """`escape_controls`, and no line that GitHub's runner takes for a command in a log; it ignores spaces before one.
+
+    A line that would be one begins with ``./``, which leaves the path of a file what it is.
+    """
+    lines = escape_controls(text).replace("##[", "#\\#[").split("\n")
+    return "\n".join(f"./{each}" if each.lstrip().startswith(("::", "##")) else each for each in lines)
+
+
 def unescaped(text: str) -> str:
     r"""Text from a command line, with ``\n``, ``\t`` and ``\\`` replaced by newline, tab and backslash."""
     return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)

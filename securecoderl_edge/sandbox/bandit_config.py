@@ -6,17 +6,20 @@ Only scans of people's files obey it, never the reward. Of an INI file, what con
 from __future__ import annotations
 
 import configparser
+import json
 import tomllib
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError, first_line
+from securecoderl_edge.sandbox.security import LEVELS
 
 # In the order in which a folder is asked for them.
 NAMES = (".bandit", "pyproject.toml", "bandit.yaml", "bandit.yml")
-LEVELS = ("LOW", "MEDIUM", "HIGH")
+CONFIG_SUFFIXES = (".toml", ".yaml", ".yml")
 _LONGEST = 1 << 20
+_LONGEST_YAML = 1 << 17  # its parser is slow
 _LISTS = {"tests": "tests", "skips": "skips", "exclude_dirs": "exclude", "include": "include"}
 _REFUSED = ("profile", "profiles", "baseline", "blacklist_calls", "blacklist_imports")
 
@@ -44,7 +47,7 @@ class ScanRules:
 
     def for_worker(self) -> dict[str, Any]:
         """The rules that `bandit_scan` takes."""
-        return {name: each for name, each in asdict(self).items() if name in ("tests", "skips", "options", "nosec")}
+        return {"tests": self.tests, "skips": self.skips, "options": self.options, "nosec": self.nosec}
 
 
 def find_config(folder: Path) -> Path | None:
@@ -67,18 +70,13 @@ def read_config(path: Path) -> ScanRules:
         UsageError: no such file.
         SceError: it cannot be read, is not what its name says, or has what is not supported, which the message names.
     """
-    if path.suffix == ".toml":
-        table = _toml(path).get("tool", {}).get("bandit")
-        if table is None:
-            raise UsageError(f"{path}: no table [tool.bandit]")
-    elif path.suffix in (".yaml", ".yml"):
-        table = _yaml(path)
-    else:
-        return _from_ini(path)
-    return _from_table(path, table)
+    return _from_table(path) if path.suffix in CONFIG_SUFFIXES else _from_ini(path)
 
 
-def _from_table(path: Path, table: Any) -> ScanRules:
+def _from_table(path: Path) -> ScanRules:
+    table = _toml(path).get("tool", {}).get("bandit") if path.suffix == ".toml" else _yaml(path)
+    if table is None:
+        raise UsageError(f"{path}: no table [tool.bandit]")
     if not isinstance(table, dict):
         raise SceError(f"{path}: expected settings by name")
     _refuse(path, table)
@@ -89,6 +87,10 @@ def _from_table(path: Path, table: Any) -> ScanRules:
             raise SceError(f"{path}: {name} must be a list of strings")
         lists[field_name] = tuple(value)
     options = {name: each for name, each in table.items() if isinstance(each, dict)}
+    try:
+        json.dumps(options)  # as the process that scans gets them
+    except (TypeError, ValueError, RecursionError):
+        raise SceError(f"{path}: options of checks must be texts, numbers, lists and tables of these") from None
     return ScanRules(**lists, options=options)
 
 
@@ -100,7 +102,7 @@ def _from_ini(path: Path) -> ScanRules:
     except (configparser.Error, KeyError) as error:
         raise SceError(f"{path}: not an INI file with a section [bandit] ({first_line(error)})") from None
     _refuse(path, table)
-    base = read_config(path.parent / table["configfile"]) if table.get("configfile") else ScanRules()
+    base = _from_table(_beside(path, table["configfile"])) if table.get("configfile") else ScanRules()
     names = {"tests": "tests", "skips": "skips", "exclude": "exclude"}
     lists = {field_name: _listed(table.get(name, "")) for name, field_name in names.items()}
     return ScanRules(
@@ -112,6 +114,16 @@ def _from_ini(path: Path) -> ScanRules:
         severity=_level(path, "level", table.get("level")),
         confidence=_level(path, "confidence", table.get("confidence")),
     )
+
+
+def _beside(path: Path, name: str) -> Path:
+    """The file that an INI file names: as Bandit, TOML or YAML, so that none leads back; of the same folder."""
+    named = path.parent / name
+    if not named.resolve().is_relative_to(path.parent.resolve()):
+        raise SceError(f"{path}: configfile {name!r} is outside of its folder")
+    if not named.is_file():
+        raise SceError(f"{path}: configfile {name!r} is not a file")
+    return named
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -144,23 +156,26 @@ def _toml(path: Path) -> dict[str, Any]:
 def _yaml(path: Path) -> Any:
     import yaml  # type: ignore[import-untyped]
 
-    text = _text(path)
+    text = _text(path, _LONGEST_YAML)
     try:
+        # An alias can make a short text a huge or an endless one.
+        if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, yaml.SafeLoader)):
+            raise SceError(f"{path}: aliases of YAML (*name) are not supported. Repeat the values.")
         return yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SceError(f"{path}: not valid YAML ({first_line(error)})") from None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, longest: int = _LONGEST) -> str:
     try:
         with path.open(encoding="utf-8-sig") as file:
-            text = file.read(_LONGEST + 1)
+            text = file.read(longest + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except UnicodeDecodeError:
         raise SceError(f"{path}: not UTF-8 text") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    if len(text) > _LONGEST:
-        raise SceError(f"{path}: too long for a configuration; the limit is {_LONGEST >> 20} Mi characters")
+    if len(text) > longest:
+        raise SceError(f"{path}: too long for a configuration; the limit is {longest >> 10} Ki characters")
     return text

@@ -41,7 +41,10 @@ _BIDI = "B613"
 
 
 class Row(NamedTuple):
-    """One finding. ``column`` and ``end`` in characters from 1, 0 if unknown; ``is_addition`` to what Bandit finds."""
+    """One finding. ``column`` from 1 in bytes, 0 if unknown; ``is_addition`` to what Bandit finds.
+
+    ``end_line`` is the last line of its expression or statement, without a block that belongs to it.
+    """
 
     test_id: str
     cwe: int
@@ -51,6 +54,7 @@ class Row(NamedTuple):
     column: int
     text: str
     is_addition: bool
+    end_line: int
 
 
 class Scanned(NamedTuple):
@@ -126,8 +130,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     warnings.simplefilter("ignore")
     settings = config.BanditConfig()
     settings.config.update(rules.get("options", {}))
-    profile = {"include": set(rules.get("tests", ())), "exclude": set(rules.get("skips", ()))}
-    tests = test_set.BanditTestSet(settings, profile=profile)
+    tests = test_set.BanditTestSet(settings, profile=_profile(rules))
     no_metrics = metrics.Metrics()
     no_metrics.begin(FILE_NAME)
     no_scores: dict[str, list[int]] = {"SEVERITY": [], "CONFIDENCE": []}
@@ -139,7 +142,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     if wanted & {"Str", "Bytes"}:
         wanted.add("Constant")
     calls = plugins.get("Call", ())
-    talkative: dict[str, Any] = {}  # of a call's name, the checks that it is worth asking in every file
+    talkative: dict[tuple[str, bool], Any] = {}  # of a call's name, the checks that it is worth asking in every file
 
     class Tester(tester.BanditTester):  # type: ignore[misc]
         """Runs plugins on one node and collects their issues."""
@@ -147,12 +150,12 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         def __init__(self, nosec: dict[int, Any], is_plain: bool, keeps_errors: bool) -> None:
             super().__init__(None, False, nosec, no_metrics)
             self.is_plain = is_plain
-            self.results: list[tuple[Any, int]] = []  # with columns
+            self.results: list[tuple[Any, int, int]] = []  # with columns and last lines
             self.failures: list[tuple[str, int, str]] = []
             self.is_cut = False
             self.keeps_errors = keeps_errors
             # Until the next import: as `talkative`, and what found nothing by a look at the imports.
-            self.in_file: dict[str, Any] = {}
+            self.in_file: dict[tuple[str, bool], Any] = {}
             self.until_import: set[Any] = set()
 
         def run_tests(self, raw: dict[str, Any], kind: str) -> dict[str, list[int]]:
@@ -169,7 +172,9 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             return no_scores
 
         def run_on_call(self, raw: dict[str, Any]) -> None:
-            name = raw["qualname"]
+            # A call of the name `__import__` is looked at as one, whatever that name means.
+            is_import = _is_import(raw["node"], raw["qualname"])
+            name = (raw["qualname"], is_import)
             asked = self.in_file.get(name)
             if asked is not None:
                 given = context.Context(raw)
@@ -185,7 +190,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                     continue
                 watched.seen.clear()
                 is_quiet = not self.ask(test, options, given, raw, "Call")
-                if is_quiet and test is blacklisting.blacklist and not _is_import(raw["node"], name):
+                if is_quiet and test is blacklisting.blacklist and not is_import:
                     watched.seen.discard("node")
                 if not (is_quiet and watched.seen <= _NAME):
                     always.append((test, options))
@@ -220,8 +225,13 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                 self.is_cut = True
                 return True
             # A plugin that reads the whole file counts from 1. The column of a node says nothing about another line.
-            of_node = raw["col_offset"] if issue.lineno == raw["lineno"] else -1
-            self.results.append((issue, issue.col_offset - 1 if kind == "File" else of_node))
+            column, end = -1, issue.lineno
+            if kind == "File":
+                column = issue.col_offset - 1
+            elif end == raw["lineno"]:
+                column, node = raw["col_offset"], raw["node"]
+                end = end if isinstance(getattr(node, "body", None), list) else node.end_lineno
+            self.results.append((issue, column, end))
             return True
 
     class Visitor(node_visitor.BanditNodeVisitor):  # type: ignore[misc]
@@ -327,11 +337,11 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         visitor.tester = Tester(nosec, is_plain, errors == "kept")
         visitor.meanings, visitor.calls = call_names.Meanings(), []
         visitor.process(source)
-        rows = [_row(issue, column, False) for issue, column in visitor.tester.results]
+        rows = [_row(issue, column, end, False) for issue, column, end in visitor.tester.results]
         found = {(each.test_id, each.line) for each in rows}
         visitor.tester.results.clear()
         visitor.look_again()
-        again = [_row(issue, column, True) for issue, column in visitor.tester.results]
+        again = [_row(issue, column, end, True) for issue, column, end in visitor.tester.results]
         rows += [each for each in again if (each.test_id, each.line) not in found]
         return Scanned(rows, visitor.tester.failures, visitor.tester.is_cut)
 
@@ -340,15 +350,12 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
 
 def _is_import(call: ast.Call, name: str) -> bool:
     """Whether Bandit's list of names is compared with an argument of the call instead of its name."""
-    is_builtin = isinstance(call.func, ast.Name) and call.func.id == "__import__"
-    return is_builtin or name in ("importlib.import_module", "importlib.__import__")
+    return getattr(call.func, "id", "") == "__import__" or name in ("importlib.import_module", "importlib.__import__")
 
 
-def _row(issue: Any, column: int, is_addition: bool) -> Row:
-    text = str(issue.text)[:LONGEST_TEXT]
-    return Row(
-        issue.test_id, issue.cwe.id, issue.severity, issue.confidence, issue.lineno, column + 1, text, is_addition
-    )
+def _row(issue: Any, column: int, end: int, is_addition: bool) -> Row:
+    text, ranks = str(issue.text)[:LONGEST_TEXT], (issue.severity, issue.confidence)
+    return Row(issue.test_id, issue.cwe.id, *ranks, issue.lineno, column + 1, text, is_addition, end)
 
 
 def _nosec_lines(data: bytes) -> dict[int, Any]:
@@ -365,31 +372,19 @@ def _nosec_lines(data: bytes) -> dict[int, Any]:
     return lines
 
 
-def in_characters(rows: list[Row], data: bytes) -> list[Row]:
-    """Rows whose columns count characters: Python counts bytes of UTF-8."""
-    columns = {each.line: b"" for each in rows if each.column > 1}
-    if data.isascii() or not columns:
-        return rows
-    encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-    for number, line in enumerate(data.splitlines(), 1):
-        if number in columns:
-            columns[number] = line.decode(encoding, "replace").encode("utf-8", "replace")
-    return [
-        row._replace(column=len(columns[row.line][: row.column - 1].decode("utf-8", "ignore")) + 1)
-        if row.column > 1
-        else row
-        for row in rows
-    ]
-
-
-def checks() -> dict[str, tuple[str, str]]:
-    """Name and page of each check of Bandit, by id."""
-    from bandit.core import docs_utils, extension_loader
+def checks(rules: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:
+    """Name and page of each check of Bandit, and whether rules as in `make_scanner` choose it, by id."""
+    from bandit.core import docs_utils, extension_loader, test_set
 
     manager = extension_loader.MANAGER
     names = {test_id: each.name for test_id, each in manager.plugins_by_id.items()}
     names |= {test_id: each["name"] for test_id, each in manager.blacklist_by_id.items()}
-    return {test_id: (name, docs_utils.get_url(test_id)) for test_id, name in sorted(names.items())}
+    chosen = test_set.BanditTestSet._get_filter(None, _profile(rules))
+    return {each: (name, docs_utils.get_url(each), each in chosen) for each, name in sorted(names.items())}
+
+
+def _profile(rules: dict[str, Any]) -> dict[str, set[str]]:
+    return {"include": set(rules.get("tests", ())), "exclude": set(rules.get("skips", ()))}
 
 
 def _module(path: Path) -> ModuleType:

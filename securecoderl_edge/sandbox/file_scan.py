@@ -18,11 +18,11 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, find_analyzers
-from securecoderl_edge.languages.language import C
+from securecoderl_edge.languages.language import C, Language
 from securecoderl_edge.languages.weaknesses import ANALYZERS
 from securecoderl_edge.sandbox.bandit_config import ScanRules
 from securecoderl_edge.sandbox.pool import SandboxPool
-from securecoderl_edge.sandbox.security import Finding, SecurityScanner
+from securecoderl_edge.sandbox.security import Finding, SecurityScanner, rank
 from securecoderl_edge.sandbox.security_worker import FILE_CPU_SECONDS, MEMORY_BYTES
 from securecoderl_edge.sandbox.source_files import SourceFile, read_source
 from securecoderl_edge.system.machine import cpu_count
@@ -48,7 +48,9 @@ class FileFinding(Finding):
         text: the message.
         name: of the check, in words. page: its address, empty if there is none.
         tool: what found it; for Bandit's checks, `BANDIT` or, for an addition to what Bandit finds, `ADDED`.
-        digest: of the check and of the line's text, without white space at its ends: the same if the line moves.
+        digest: of the check and of the text from its line to `end_line`, without white space at the ends of lines: the
+            same if these move.
+        end_line: the last line of the expression or statement; not above ``line`` if unknown.
     """
 
     path: str = ""
@@ -58,6 +60,7 @@ class FileFinding(Finding):
     page: str = ""
     tool: str = BANDIT
     digest: str = ""
+    end_line: int = 0
 
 
 def not_scanned(path: str, why: str, line: int = 0) -> FileFinding:
@@ -90,10 +93,11 @@ class FileScanner:
         self._lock = threading.Lock()
         self._sandbox: SandboxPool | None = None
 
-    def checks(self) -> dict[str, list[str]]:
-        """Name and page of each check, by id: of Bandit, of the analyzers of C, and our own."""
-        ours = {NOT_SCANNED: [_NOT_SCANNED, ""]}
-        return self._all[0].checks() | {rule: [_name(rule), _page(rule)] for rule in ANALYZERS} | ours
+    def checks(self, language: Language) -> dict[str, bool]:
+        """Whether the rules choose a check of a language, by its id."""
+        if language == C:
+            return {rule: self._is_chosen(rule) for rule in ANALYZERS}
+        return {test_id: is_chosen for test_id, (_, _, is_chosen) in self._all[0].checks().items()}
 
     def scan(self, files: Iterable[SourceFile]) -> Iterator[list[FileFinding]]:
         """The findings of each file, in the order of the files; those of one file by line, column and id."""
@@ -117,11 +121,14 @@ class FileScanner:
         return sorted(kept, key=lambda each: (each.line, each.column, each.test_id, each.text))
 
     def _is_wanted(self, each: FileFinding) -> bool:
-        """Bandit's checks are chosen in its process."""
-        rules, is_bandits = self._rules, each.tool in (BANDIT, ADDED)
-        if not is_bandits and (each.test_id in rules.skips or (rules.tests and each.test_id not in rules.tests)):
+        """Bandit's checks are chosen in its process; that a file was not scanned in full is never left out."""
+        rules = self._rules
+        if each.tool not in (BANDIT, ADDED, OURS) and not self._is_chosen(each.test_id):
             return False
-        return _at_least(each.severity, rules.severity) and _at_least(each.confidence, rules.confidence)
+        return rank(each.severity) >= rank(rules.severity) and rank(each.confidence) >= rank(rules.confidence)
+
+    def _is_chosen(self, rule: str) -> bool:
+        return rule not in self._rules.skips and rule in (self._rules.tests or (rule,))
 
     def _scan_python(self, file: SourceFile, data: bytes) -> list[FileFinding]:
         if not data:
@@ -136,7 +143,9 @@ class FileScanner:
             limits = f"{FILE_CPU_SECONDS:g} s of CPU time, {MEMORY_BYTES >> 30} GiB"
             return [not_scanned(file.name, f"the scan did not finish within its limits ({limits})")]
         if "failed" in answer:
-            return [not_scanned(file.name, f"does not parse ({answer['failed']})", answer["line"])]
+            is_limit = answer["failed"] in ("MemoryError", "RecursionError")
+            why = "too large or too deep for the scan" if is_limit else "does not parse"
+            return [not_scanned(file.name, f"{why} ({answer['failed']})", answer["line"])]
         found = [self._of_bandit(file, row, checks) for row in answer["rows"]]
         for test_id, line, kind in answer["failures"]:
             found.append(not_scanned(file.name, f"the check {test_id} failed here ({kind})", line))
@@ -144,11 +153,14 @@ class FileScanner:
             found.append(not_scanned(file.name, f"more than {len(found):,} findings: the others are not listed"))
         return found
 
-    def _of_bandit(self, file: SourceFile, row: list[Any], checks: dict[str, list[str]]) -> FileFinding:
-        test_id, cwe, severity, confidence, line, column, text, is_addition = row
-        name, page = checks.get(test_id, ["", ""])
+    def _of_bandit(self, file: SourceFile, row: list[Any], checks: dict[str, list[Any]]) -> FileFinding:
+        test_id, cwe, severity, confidence, line, column, text, is_addition, end = row
+        text = text.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs are not valid in reports
+        name, page, _ = checks.get(test_id, ["", "", True])
         tool = ADDED if is_addition else BANDIT
-        return FileFinding(test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool)
+        return FileFinding(
+            test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool, end_line=end
+        )
 
     def _scan_c(self, file: SourceFile, data: bytes) -> list[FileFinding]:
         try:
@@ -213,14 +225,10 @@ def can_scan_c() -> bool:
     return bool(find_analyzers())
 
 
-def _at_least(level: str, lowest: str) -> bool:
-    levels = ("UNDEFINED", "LOW", "MEDIUM", "HIGH")
-    return level not in levels or levels.index(level) >= levels.index(lowest)
-
-
 def _with_digest(finding: FileFinding, lines: list[bytes]) -> FileFinding:
-    line = lines[finding.line - 1].strip() if 0 < finding.line <= len(lines) else b""
-    digest = hashlib.sha256(finding.test_id.encode() + b"\0" + line).hexdigest()[:16]
+    first, end = max(finding.line - 1, 0), max(finding.line, finding.end_line)
+    text = b"\n".join(line.strip() for line in lines[first:end])
+    digest = hashlib.sha256(finding.test_id.encode() + b"\0" + text).hexdigest()[:16]
     return replace(finding, digest=digest)
 
 

@@ -25,6 +25,7 @@ WORKER = Path(__file__).with_name("security_worker.py")
 START_SECONDS = 120.0
 # The worker limits its own CPU time; this limit is for a machine so busy that the worker gets none.
 ANSWER_SECONDS = 120.0
+LEVELS = ("LOW", "MEDIUM", "HIGH")
 SERIOUS = ("MEDIUM", "HIGH")
 # B413 warns of pyCrypto, which has had no release since 2013; what is imported by its name today is PyCryptodome.
 FALSE_ALARMS = ("B413",)
@@ -63,6 +64,11 @@ class Scan:
         return tuple(each for each in self.findings if each.severity in SERIOUS and each.test_id not in FALSE_ALARMS)
 
 
+def rank(level: str) -> int:
+    """The place of a severity or confidence in `LEVELS`, in either case; one that is unknown is above all."""
+    return LEVELS.index(level.upper()) if level.upper() in LEVELS else len(LEVELS)
+
+
 class SecurityScanner:
     """Bandit in one persistent process; may be used from several threads.
 
@@ -75,9 +81,9 @@ class SecurityScanner:
 
     def __init__(self, rules: dict[str, Any] | None = None) -> None:
         self._lock = threading.Lock()
-        self._words = [json.dumps(sys.path)] if rules is None else [json.dumps(sys.path), json.dumps(rules)]
+        self._rules = rules
         self._process: subprocess.Popen[bytes] | None = self._start()
-        self._checks: dict[str, list[str]] | None = None
+        self._checks: dict[str, list[Any]] | None = None
         self._is_stopped = False
 
     def scan(self, program: str) -> Scan:
@@ -97,8 +103,8 @@ class SecurityScanner:
             answer, was_killed = self._ask(text)
             return self._ask(text)[0] if was_killed and not self._is_stopped else answer
 
-    def checks(self) -> dict[str, list[str]]:
-        """Name and page of each check of Bandit, by id; of a scanner with rules."""
+    def checks(self) -> dict[str, list[Any]]:
+        """Name and page of each check of Bandit, and whether the rules choose it, by id; of a scanner with rules."""
         with self._lock:
             self._running()
             assert self._checks is not None
@@ -150,14 +156,18 @@ class SecurityScanner:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return subprocess.Popen(
-            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), *self._words],
+        has_rules = ["rules"] if self._rules is not None else []
+        process = subprocess.Popen(
+            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), json.dumps(sys.path), *has_rules],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C at the terminal is for sce alone
         )
+        if self._rules is not None:  # too long for an argument, if a configuration says so
+            self._send(process, self._rules)
+        return process
 
     def _stop(self) -> None:
         process, self._process = self._process, None

@@ -1,7 +1,7 @@
 """A process that scans programs with Bandit: one JSON object per line in, one out.
 
-Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON [RULES_AS_JSON]``; with rules, as in `bandit_scan`, it scans
-files of people. It parses untrusted text, so it is separate from the
+Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON [rules]``; with ``rules``, its first line has those of
+`bandit_scan`, and it scans files of people. It parses untrusted text, so it is separate from the
 process that trains, its memory is limited, and a signal kills it when a scan takes too long. With seccomp it cannot
 write files, open connections or start processes. The only code of the package that it loads is `bandit_scan` and the
 sandbox's filter, by path.
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import gc
 import importlib.machinery
+import io
 import json
 import os
 import resource
 import signal
 import sys
 import threading
+import tokenize
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -38,7 +40,7 @@ def serve(replies: int, rules: dict[str, Any] | None) -> None:
     # What is loaded stays. A tree is garbage when its scan ends; looking for garbage while it grows finds none.
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
-    _write(replies, {"ready": True, "checks": bandit_scan.checks() if rules is not None else {}})
+    _write(replies, {"ready": True, "checks": bandit_scan.checks(rules) if rules is not None else {}})
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         # By CPU time, so that a busy machine changes no score; the signal kills this process.
@@ -50,11 +52,28 @@ def serve(replies: int, rules: dict[str, Any] | None) -> None:
             else:
                 data = asked["data"].encode("latin-1")
                 found = scan(data, asked["path"], "kept")
-                answer = found._replace(rows=bandit_scan.in_characters(found.rows, data))._asdict()
+                answer = found._replace(rows=_in_characters(found.rows, data))._asdict()
         except Exception as error:  # any error that untrusted text causes is a failed scan, the worst severity
             answer = {"failed": type(error).__name__, "line": getattr(error, "lineno", None) or 0}
         signal.setitimer(signal.ITIMER_PROF, 0)
         _write(replies, answer)
+
+
+def _in_characters(rows: list[Any], data: bytes) -> list[Any]:
+    """Rows whose columns count characters: Python counts bytes of UTF-8."""
+    columns = {each.line: b"" for each in rows if each.column > 1}
+    if data.isascii() or not columns:
+        return rows
+    encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    for number, line in enumerate(data.splitlines(), 1):
+        if number in columns:
+            columns[number] = line.decode(encoding, "replace").encode("utf-8", "replace")
+    return [
+        row._replace(column=len(columns[row.line][: row.column - 1].decode("utf-8", "ignore")) + 1)
+        if row.column > 1
+        else row
+        for row in rows
+    ]
 
 
 def _write(replies: int, answer: dict[str, Any]) -> None:
@@ -89,7 +108,7 @@ def main() -> None:
     lock_down()
     sys.setrecursionlimit(RECURSION_LIMIT)
     threading.stack_size(STACK_BYTES)
-    rules = json.loads(sys.argv[2]) if len(sys.argv) > 2 else None
+    rules = json.loads(sys.stdin.buffer.readline()) if len(sys.argv) > 2 else None
     thread = threading.Thread(target=serve, args=(replies, rules))
     thread.start()
     thread.join()

@@ -7,7 +7,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from securecoderl_edge.errors import SceError, UsageError
@@ -15,13 +15,12 @@ from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language
 from securecoderl_edge.text import on_one_line
 
 STDIN = "-"
+# What is left out, beside files of other kinds.
+ELSEWHERE, IRREGULAR = "links to elsewhere", "not regular files"
 LONGEST_BYTES = 8 << 20
 SUFFIXES = {".py": PYTHON, ".pyw": PYTHON, ".c": C}
-# Folders without a project's own code: those that Bandit leaves out, and environments.
-LEFT_OUT_FOLDERS = (
-    ".svn", "CVS", ".bzr", ".hg", ".git", "__pycache__", ".tox", ".eggs", "*.egg", ".nox", ".venv", "venv",
-    "node_modules",
-)  # fmt: skip
+# As Bandit. Its pattern *.egg is for names of files; what lies in a folder of such a name, it reports.
+LEFT_OUT_FOLDERS = (".svn", "CVS", ".bzr", ".hg", ".git", "__pycache__", ".tox", ".eggs")
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,8 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """Its path in reports."""
-        return "<stdin>" if self.path == STDIN else os.path.normpath(self.path)
+        """Its path in reports: as it was given, as ``..`` behind a link is another folder than without both."""
+        return "<stdin>" if self.path == STDIN else _shortened(self.path)
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Selection:
     """Which files are scanned.
 
     Attributes:
-        exclude: patterns, each compared with every part of a path and with all of it.
+        exclude: patterns, each compared with every part of a path below the folder that is scanned, and with the path.
         exclude_as_bandit: patterns of Bandit's configuration, compared with the path; or a part of it, as text.
         include: patterns of Bandit's configuration for files in Python, which replace the suffixes.
         language: a name, for files whose suffix says nothing and for standard input; ``auto`` by suffix.
@@ -79,12 +78,15 @@ class Selection:
             return None
         return found if self.language in ("auto", found.name if found else "") else None
 
-    def excludes(self, path: str) -> bool:
-        """Whether a file or folder is left out by a pattern of the user."""
-        plain = os.path.normpath(path)
-        parts = plain.split(os.sep)
-        if any(fnmatchcase(each, pattern.rstrip("/")) for pattern in self.exclude for each in (plain, path, *parts)):
-            return True
+    def excludes(self, path: str, below: str) -> bool:
+        """Whether a pattern of the user leaves out a file or folder, whose path is ``below`` that of what is scanned.
+
+        Where that is on this machine matches only patterns that are absolute themselves.
+        """
+        for pattern in self.exclude:
+            whole = (_shortened(path), path) if os.path.isabs(pattern) or not os.path.isabs(path) else ()
+            if any(fnmatchcase(each, pattern.rstrip("/")) for each in (*whole, below, *below.split(os.sep))):
+                return True
         return any(fnmatchcase(path, each) or each in path for each in self.exclude_as_bandit)
 
 
@@ -107,15 +109,35 @@ def find_sources(paths: Sequence[str], selection: Selection) -> FoundFiles:
         else:
             _check_file(path)
             language = selection.language_of(path) or LANGUAGES.get(selection.language)
-            if selection.excludes(os.path.join(".", path)):
+            if selection.excludes(os.path.join(".", path), _below_here(path)):
                 found.left_out["excluded"] += 1
             elif language is None:
                 raise UsageError(f"{path}: neither .py nor .c. Read it as one of these with --language python or c.")
             else:
                 found.files.append(SourceFile(os.path.join(".", path), language))
-    by_name = {each.name: each for each in reversed(found.files)}
-    found.files = [by_name[name] for name in sorted(by_name, key=lambda name: name.split(os.sep))]
+    by_place = {place_of(each.path): each for each in reversed(found.files)}
+    found.files = sorted(by_place.values(), key=lambda each: each.name.split(os.sep))
     return found
+
+
+def place_of(path: str) -> str:
+    """The one absolute path of a file, or of a link to it, whichever links to folders lead there; ``-`` as it is."""
+    if path == STDIN:
+        return path
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _shortened(path: str) -> str:
+    """Without ``.`` and double slashes."""
+    parts = os.sep.join(each for each in path.split(os.sep) if each not in ("", "."))
+    return f"{os.sep}{parts}" if os.path.isabs(path) else parts or "."
+
+
+def _below_here(path: str) -> str:
+    """The path of a file below the current folder; its name, if it is elsewhere."""
+    below = os.path.relpath(path)
+    return os.path.basename(path) if below.startswith(os.pardir + os.sep) else below
 
 
 def _check_file(path: str) -> None:
@@ -142,8 +164,9 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
             continue
         for entry in each_entry:
             path = os.path.join(folder, entry.name)
+            below = path[len(root) :].lstrip(os.sep)
             if entry.is_dir(follow_symlinks=False):
-                if selection.excludes(path):
+                if selection.excludes(path, below):
                     found.left_out["excluded"] += 1
                 elif any(fnmatchcase(entry.name, each) for each in LEFT_OUT_FOLDERS):
                     found.left_out[f"{entry.name}/"] += 1
@@ -153,14 +176,22 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
             language = selection.language_of(path)
             if language is None:
                 found.left_out[os.path.splitext(entry.name)[1].lower() or "no suffix"] += 1
-            elif selection.excludes(path):
+            elif selection.excludes(path, below):
                 found.left_out["excluded"] += 1
             elif entry.is_symlink() and not _is_within(path, real_root):
-                found.left_out["links to elsewhere"] += 1
-            elif not entry.is_file():
-                found.left_out["not regular files"] += 1
+                found.left_out[ELSEWHERE] += 1
             else:
-                yield SourceFile(path, language)
+                yield from _if_file(entry, SourceFile(path, language), found)
+
+
+def _if_file(entry: os.DirEntry[str], file: SourceFile, found: FoundFiles) -> Iterator[SourceFile]:
+    try:
+        if entry.is_file():
+            yield file
+        else:
+            found.left_out[IRREGULAR] += 1
+    except OSError as error:  # such as a link to itself
+        yield replace(file, problem=f"cannot be read: {error.strerror}")
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -192,7 +223,8 @@ def read_source(source: SourceFile) -> bytes:
     return data
 
 
-def in_words(left_out: Counter[str], most: int = 6) -> str:
+def kinds_in_words(left_out: Counter[str], most: int = 6) -> str:
     """The most frequent kinds of files that were left out, such as ``3 .md, 1 .venv/``."""
-    shown = [f"{number} {on_one_line(kind)}" for kind, number in sorted(left_out.items(), key=lambda each: -each[1])]
+    in_order = sorted(left_out.items(), key=lambda each: (-each[1], each[0]))
+    shown = [f"{number} {on_one_line(kind)}" for kind, number in in_order]
     return ", ".join(shown[:most] + ([f"and {len(shown) - most} more kinds"] if len(shown) > most else []))

@@ -1,7 +1,8 @@
 """A baseline: findings of a project that are known, so that only new ones fail a pipeline.
 
-A finding is known by its file, its check and the text of its line, so it may move within the file. Of equal ones as
-many are known as the baseline has. Paths are relative to the folder of the baseline.
+A finding is known by its file, its check, its severity and the text of its expression or statement, so it may move
+within the file. Of equal ones as many are known as the baseline has. Paths are relative to the folder of the baseline.
+That a file was not scanned in full is never known: what it hides may have changed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
-from securecoderl_edge.sandbox.file_scan import FileFinding
+from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, FileFinding
+from securecoderl_edge.sandbox.source_files import place_of
 from securecoderl_edge.system.files import write_atomically
 
-VERSION = 1
-_Key = tuple[str, str, str]
+VERSION = 2
+_Key = tuple[str, str, str, str]
 
 
 class Baseline:
@@ -47,8 +49,8 @@ class Baseline:
 
     def knows(self, finding: FileFinding) -> bool:
         """Whether a finding is known; each is asked about once."""
-        key = (_relative(finding.path, self._folder), finding.test_id, finding.digest)
-        if self._left[key] <= 0:
+        key = (_relative(finding.path, self._folder), finding.test_id, finding.severity.lower(), finding.digest)
+        if finding.test_id == NOT_SCANNED or self._left[key] <= 0:
             return False
         self._left[key] -= 1
         return True
@@ -60,7 +62,7 @@ class Baseline:
 
 
 def write_baseline(file: Path, findings: Sequence[FileFinding]) -> None:
-    """Write findings as a baseline. Lines and checks are for people; the text of a line is not stored."""
+    """Write findings as a baseline. Lines are for people; the text of a program is not stored."""
     folder = _real(file.parent)
     rows: list[dict[str, Any]] = [
         {
@@ -71,6 +73,7 @@ def write_baseline(file: Path, findings: Sequence[FileFinding]) -> None:
             "digest": each.digest,
         }
         for each in findings
+        if each.test_id != NOT_SCANNED
     ]
     lines = ",\n".join(json.dumps(row) for row in rows)
     with write_atomically(file) as out:
@@ -78,7 +81,7 @@ def write_baseline(file: Path, findings: Sequence[FileFinding]) -> None:
 
 
 def _key_of(row: dict[str, Any]) -> _Key:
-    key = (row["path"], row["id"], row["digest"])
+    key = (row["path"], row["id"], row["severity"], row["digest"])
     if not all(isinstance(each, str) for each in key):
         raise TypeError("not a finding")
     return key
@@ -91,4 +94,4 @@ def _real(folder: Path) -> str:
 def _relative(path: str, folder: str) -> str:
     if path == "<stdin>":
         return path
-    return os.fsencode(os.path.relpath(os.path.abspath(path), folder)).decode("utf-8", "backslashreplace")
+    return os.fsencode(os.path.relpath(place_of(path), folder)).decode("utf-8", "backslashreplace")

@@ -4,12 +4,16 @@ The tests of ``double.py`` are ``double.in`` and ``double.out``, or ``double.1.i
 ``double.2.in`` and so on; an output without an input belongs to an empty one. Or they are a Python test file,
 ``test_double.py``. With problems, ``mbpp/11.py`` is a program for the problem ``mbpp/11``, and ``mbpp/11.2.py`` its
 sample 2.
+
+An input without an output, tests of both kinds, and links to programs elsewhere are errors: nothing would tell that
+they were left out.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,31 +21,44 @@ from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.test_file import read_test_file
-from securecoderl_edge.sandbox.source_files import Selection, SourceFile, find_sources, read_source
+from securecoderl_edge.sandbox.source_files import (
+    ELSEWHERE,
+    IRREGULAR,
+    Selection,
+    SourceFile,
+    find_sources,
+    read_source,
+)
 from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.text import on_one_line
 
 _SAMPLE = re.compile(r"(.+)\.(\d{1,9})")
 
 
-def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> dict[str, Submission]:
-    """A submission for each program of a folder, by path; they have a key each.
+def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[dict[str, Submission], Counter[str]]:
+    """A submission for each program of a folder, by path, with a key each; and numbers of other files, by kind.
 
     Args:
         problems: by id; None: each program has its own tests.
 
     Raises:
-        UsageError: there are no programs, or one has no tests or no problem.
+        UsageError: there are no programs, or one has no problem, no tests or such that are not complete; or is no
+            file of this folder.
         SceError: a file cannot be read, or its tests are none.
     """
     found: dict[str, Submission] = {}
-    for file in find_sources([str(folder)], Selection()).files:
+    files = find_sources([str(folder)], Selection())
+    for kind in (ELSEWHERE, IRREGULAR):
+        if files.left_out[kind]:
+            raise UsageError(f"{folder}: {files.left_out[kind]} {kind}, which are not run. Put programs there.")
+    for file in files.files:
         path = Path(file.path)
         if problems is None and path.name.startswith("test_") and path.with_name(path.name[5:]).is_file():
             continue
         name = os.path.relpath(os.path.splitext(file.path)[0], folder)
         if problems is None:
             problem, sample = _with_its_tests(path, name, file), 0
+            files.left_out.subtract(each.suffix for suffix in (".in", ".out") for each in _numbered(path, suffix))
         else:
             problem, sample = _among(problems, name, path)
         if problem.language != file.language.name:
@@ -54,16 +71,20 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> dict[st
         if submission.key in keys:
             raise UsageError(f"{path_name}: {keys[submission.key]} is the same sample of {submission.problem.id!r}")
         keys[submission.key] = path_name
-    return found
+    return found, +files.left_out
 
 
 def _with_its_tests(path: Path, name: str, file: SourceFile) -> Problem:
     test_file = path.with_name(f"test_{path.stem}.py")
+    outputs = _numbered(path, ".out")
+    for each in _numbered(path, ".in"):
+        if each.with_suffix(".out") not in outputs:
+            raise UsageError(f"{each}: an input without an output. Expected {each.with_suffix('.out').name}.")
+    if test_file.is_file() and outputs:
+        raise UsageError(f"{path}: its tests are {test_file.name} and {outputs[0].name}. Keep one of the kinds.")
     if test_file.is_file():
         of_file = read_test_file(test_file, path)
         return Problem(name, "", kind="call", assertions=of_file.tests, test_file=of_file)
-    outputs = [each for each in path.parent.iterdir() if _number(each, path.stem) is not None]
-    outputs.sort(key=lambda each: (_number(each, path.stem) or 0, each.name))
     if not outputs:
         raise UsageError(
             f"{path}: no tests. Expected {path.stem}.in and {path.stem}.out, or {test_file.name}, or --problems FILE."
@@ -75,9 +96,16 @@ def _with_its_tests(path: Path, name: str, file: SourceFile) -> Problem:
     return Problem(name, "", tests=tests, language=file.language.name)
 
 
+def _numbered(program: Path, suffix: str) -> list[Path]:
+    """The inputs or outputs of a program, in the order of their numbers."""
+    numbers = {each: _number(each, program.stem) for each in program.parent.iterdir() if each.suffix == suffix}
+    found = {each: number for each, number in numbers.items() if number is not None}
+    return sorted(found, key=lambda each: (found[each], each.name))
+
+
 def _number(path: Path, stem: str) -> int | None:
-    """Of an output of a program: 0 for ``STEM.out``; None for another file."""
-    if path.suffix != ".out" or not path.is_file():
+    """Of an input or output of a program: 0 for ``STEM.out``; None for another file."""
+    if not path.is_file():
         return None
     if path.stem == stem:
         return 0

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from securecoderl_edge import __version__
 from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, OURS, FileFinding
+from securecoderl_edge.sandbox.security import rank
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.text import escape_controls
 
@@ -79,10 +80,13 @@ def findings_of_score(path: str, score: Score, failure: str) -> list[FileFinding
 
 def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
     """A SARIF log of one run. Files that could not be scanned are results too, as viewers show nothing else."""
-    rules: dict[str, dict[str, Any]] = {}
+    worst: dict[str, FileFinding] = {}  # of each rule, whose severity viewers show for all its results
+    places: dict[str, int] = {}
     results, seen, is_complete = [], Counter[tuple[str, str]](), True
     for each in findings:
-        rules.setdefault(each.test_id, _rule(each))
+        if rank(each.severity) >= rank(worst.setdefault(each.test_id, each).severity):
+            worst[each.test_id] = each
+        index = places.setdefault(each.test_id, len(places))
         seen[each.path, each.digest] += 1
         is_complete &= each.test_id != NOT_SCANNED
         region = {"startLine": each.line, **({"startColumn": each.column} if each.column else {})}
@@ -90,7 +94,7 @@ def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
         results.append(
             {
                 "ruleId": each.test_id,
-                "ruleIndex": list(rules).index(each.test_id),
+                "ruleIndex": index,
                 "level": _LEVELS.get(each.severity, "warning"),
                 "message": {"text": each.text},
                 "locations": [{"physicalLocation": place}],
@@ -98,7 +102,7 @@ def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
                 "properties": {"severity": each.severity, "confidence": each.confidence, "tool": each.tool},
             }
         )
-    driver = {"name": "sce", "semanticVersion": __version__, "rules": list(rules.values())}
+    driver = {"name": "sce", "semanticVersion": __version__, "rules": list(map(_rule, worst.values()))}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -109,7 +113,9 @@ def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
 
 
 def _rule(finding: FileFinding) -> dict[str, Any]:
-    tags = ["security", *([f"external/cwe/cwe-{finding.cwe:03}"] if finding.cwe else [])]
+    # What viewers take for a weakness has the tag and the number; that tests fail is none.
+    is_security = finding.test_id != FAILS
+    tags = ["security"] * is_security + [f"external/cwe/cwe-{finding.cwe:03}"] * bool(finding.cwe)
     page = finding.page or cwe_page(finding.cwe)
     confidence = {"HIGH": "high", "MEDIUM": "medium", "LOW": "low"}.get(finding.confidence, "medium")
     return {
@@ -119,9 +125,11 @@ def _rule(finding: FileFinding) -> dict[str, Any]:
         **({"helpUri": page} if page else {}),
         "defaultConfiguration": {"level": _LEVELS.get(finding.severity, "warning")},
         "properties": {
-            "tags": tags, "precision": confidence, "security-severity": _SCALE.get(finding.severity, "5.0")
+            "tags": tags,
+            "precision": confidence,
+            **({"security-severity": _SCALE.get(finding.severity, "5.0")} if is_security else {}),
         },
-    }  # fmt: skip
+    }
 
 
 def _uri(path: str) -> dict[str, str]:

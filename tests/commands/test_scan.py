@@ -16,6 +16,8 @@ from c_compiler import why_no_c
 from cli_runs import run_sce
 from sarif_schema import validate
 
+from securecoderl_edge.scoring.baseline import VERSION
+
 SHELL = "import os\nos.system(input())\n"
 EVAL = "print(eval(input()))\n"
 LOW = "assert input()\n"
@@ -84,10 +86,15 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
     [
         (("nothing",), "nothing: no such file or folder"),
         (("src/notes.md",), "src/notes.md: neither .py nor .c"),
-        (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. It has: 4 .py"),
+        (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. Left out: 4 .py"),
+        (("src", "--exclude", "*.py"), "src: no files in Python or C to scan. Left out: 4 excluded"),
+        (("src/low.py", "--exclude", "src"), "src/low.py: no files in Python or C to scan. Left out: 1 excluded"),
         (("src", "--select", "B999"), "--select B999: no such check"),
         (("src", "--skip", "eval"), "--skip eval: no such check"),
-        (("src", "--select", "B101", "--skip", "B101"), "Every check that is selected is skipped"),
+        (("src", "--skip", "SCE001"), "--skip SCE001: files that are not scanned in full (SCE001) are always reported"),
+        (("src", "--select", "SCE001"), "--select SCE001: files that are not scanned"),
+        (("src", "--select", "-Wanalyzer-double-free"), "No check is left to run on these files"),
+        (("src", "--select", "B101", "--skip", "B101"), "No check is left to run on these files"),
         (("src", "--baseline", "known.json"), "known.json: no such file. Write it with --write-baseline"),
         (("src", "--baseline", "src/high.py"), "src/high.py: not a baseline"),
         (("src", "--baseline", "a", "--write-baseline", "b"), "exclude each other"),
@@ -95,6 +102,12 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
         (("src", "--isolated", "--respect-nosec"), "--isolated obeys no file"),
         (("src/high.py", "--out", "src/high.py"), "src/high.py is also an input file"),
         (("src", "--out", "src"), "src"),
+        (("src", "--out", "src/high.py"), "src/high.py is also an input file"),
+        (("src", "--write-baseline", "src/deep/../high.py"), "is also an input file"),
+        (("src", "--exclude", "high.py", "--out", "src/high.py"), "--out src/high.py: it exists"),
+        (("src", "--baseline", "k.json", "--out", "k.json"), "k.json is also an input file"),
+        (("src", "--write-baseline", "new.json", "--out", "./new.json"), "--out and --write-baseline are the same"),
+        (("src", "--config", "setup.cfg", "--out", "setup.cfg"), "setup.cfg is also an input file"),
         (("/dev/null",), "/dev/null: not a regular file"),
         (("src", "--format", "xml"), "is not one of"),
         ((), "Missing argument"),
@@ -103,9 +116,13 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
 def test_a_wrong_use_is_exit_code_two_and_says_what_is_wrong(
     project: Path, words: tuple[str, ...], message: str
 ) -> None:
+    known = json.dumps({"version": VERSION, "findings": []})
+    (project / "k.json").write_text(known)
+    (project / "setup.cfg").write_text("[bandit]\n")
     code, out, err = run_sce("scan", *words)
     assert (code, out) == (2, "")
     assert message in err
+    assert (project / "k.json").read_text() == known
     assert "Traceback" not in err
     assert (project / "src" / "high.py").read_text() == SHELL
 
@@ -137,7 +154,11 @@ def test_a_file_that_cannot_be_scanned_is_a_high_finding(project: Path, kind: st
     (project / "a.py").write_bytes(HOSTILE[kind])
     (finding,) = json.loads(scan("a.py", "--format", "json", code=1))["findings"]
     assert (finding["id"], finding["severity"]) == ("SCE001", "high")
-    assert scan("a.py", "--skip", "SCE001", code=0) == ""
+    for flags in (("--select", "B602"), ("--severity", "high", "--confidence", "high")):
+        assert "SCE001" in scan("a.py", *flags, code=1)
+    for line in ("skips: [SCE001]", "tests: [B602]", "tests: [SCE001, B602]"):
+        (project / "bandit.yaml").write_text(line)
+        assert "SCE001" in scan("a.py", code=1)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +189,15 @@ def test_what_bandit_would_not_find_is_marked(project: Path) -> None:
 
 
 def test_names_of_files_neither_end_a_line_nor_reach_the_terminal_nor_command_a_runner(project: Path) -> None:
-    for name in ("a\n::error::b.py", "\x1b]0;x\x07.py", "::stop.py", "##[group]c.py", "d\udcff.py", "e,f%0A:g.py"):
+    hostile = (" ::error::h.py", "  ##x.py", "::stop.py", "##[group]c.py")
+    for name in (*hostile, "a\n::error::b.py", "\x1b]0;x\x07.py", "d\udcff.py", "e,f%0A:g.py"):
         (project / name).write_text(EVAL)
     text = scan(".", "--exclude", "src", code=1)
-    assert text.count("\n") == 12
-    assert not any(line.startswith("::") or "##[" in line for line in text.splitlines())
+    assert text.count("\n") == 16
+    assert not any(line.strip().startswith(("::", "##")) or "##[" in line for line in text.splitlines())
     assert "\x1b" not in text
     commands = scan(".", "--exclude", "src", "--format", "github", code=1).splitlines()
-    assert len(commands) == 6
+    assert len(commands) == 8
     assert all(line.startswith("::warning file=") and line.count("::") == 2 for line in commands)
     assert "file=e%2Cf%250A%3Ag.py,line=1,col=7,title=B307 (CWE-78)::" in "\n".join(commands)
     ElementTree.fromstring(scan(".", "--format", "junit"))
@@ -193,12 +215,56 @@ def test_links_are_followed_within_the_folder_only(project: Path, tmp_path_facto
     assert "1 links to elsewhere" in run_sce("scan", "src")[2]
 
 
-def test_environments_and_folders_of_tools_are_left_out_unless_named(project: Path) -> None:
-    for name in (".venv", ".git", "node_modules", "a.egg"):
-        (project / name).mkdir()
-        (project / name / "x.py").write_text(EVAL)
-    assert ids(".", "--exclude", "src") == []
-    assert ids(".venv") == [".venv/x.py:1:B307"]
+def test_folders_of_tools_are_left_out_as_by_bandit_unless_named(project: Path) -> None:
+    constants = pytest.importorskip("bandit.core.constants")
+    for name in (".venv", "venv", "node_modules", "a.egg", ".nox", *constants.EXCLUDE):
+        folder = project / "lib" / name.replace("*", "b")
+        folder.mkdir(parents=True)
+        (folder / "x.py").write_text(EVAL)
+    command = [sys.executable, "-m", "bandit", "-r", "lib", "-f", "json", "-q", "--exit-zero"]
+    reported = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["results"]
+    expected = sorted(f"{each['filename']}:{each['line_number']}:{each['test_id']}" for each in reported)
+    assert "lib/b.egg/x.py:1:B307" in expected
+    assert sorted(ids("lib")) == expected
+    assert ids("lib/.git") == ["lib/.git/x.py:1:B307"]
+
+
+def test_patterns_are_compared_below_the_folder_that_is_scanned(project: Path) -> None:
+    root = project / "build" / "p"
+    root.mkdir(parents=True)
+    for name in ("a.py", "build.py"):
+        (root / name).write_text(LOW)
+    (root / "build").mkdir()
+    (root / "build" / "c.py").write_text(LOW)
+    for named in (str(root), "build/p"):
+        found = ids(named, "--exclude", "build,*/p/build.py")
+        assert [os.path.relpath(each) for each in found] == ["build/p/a.py:1:B101"] + (
+            ["build/p/build.py:1:B101"] if named == str(root) else []
+        )
+    assert len(ids(str(root), "--exclude", f"{root}/*.py", "build/p/build/c.py")) == 1
+
+
+def test_a_file_is_scanned_once_by_whichever_paths_it_is_named(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (project / "src" / "link").symlink_to(tmp_path_factory.mktemp("elsewhere") / "below", target_is_directory=True)
+    below = (project / "src" / "link").resolve()
+    below.mkdir()
+    (below.parent / "low.py").write_text(EVAL)
+    assert ids("src/low.py", "src/link/../low.py") == ["src/link/../low.py:1:B307", "src/low.py:1:B101"]
+    assert ids("src/low.py", str(project / "src"), "src/deep/../low.py", "--select", "B101") == ["src/low.py:1:B101"]
+
+
+def test_a_link_to_itself_is_named_and_the_others_are_scanned(project: Path) -> None:
+    (project / "src" / "a.py").symlink_to("a.py")
+    assert [each.rpartition(":")[2] for each in ids("src")] == ["SCE001", "B307", "B605", "B101"]
+
+
+def test_a_report_is_valid_text_whatever_files_contain(project: Path) -> None:
+    (project / "src" / "low.py").write_text('password = "\\ud800"\n')
+    (project / "src" / os.fsdecode(b"x.\xff")).write_text("")
+    for kind in ("json", "sarif"):
+        json.dumps(json.loads(scan("src", "--format", kind)), ensure_ascii=False).encode()
 
 
 def test_sarif_is_valid_and_has_what_the_viewer_of_github_needs(project: Path) -> None:
@@ -219,6 +285,23 @@ def test_sarif_is_valid_and_has_what_the_viewer_of_github_needs(project: Path) -
     assert run["invocations"] == [{"executionSuccessful": False}]
     with pytest.raises(jsonschema.ValidationError):
         validate({**log, "version": "2.0"})
+
+
+@pytest.mark.parametrize("names", [("a.py", "b.py"), ("b.py", "a.py")])
+def test_sarif_gives_a_check_the_highest_severity_of_its_findings(project: Path, names: tuple[str, str]) -> None:
+    texts = ("subprocess.call('ls', shell=True)", "subprocess.call(input(), shell=True)")
+    for name, text in zip(names, texts, strict=True):
+        (project / name).write_text(f"import subprocess\n{text}\n")
+    (run,) = json.loads(scan("a.py", "b.py", "--select", "B602", "--format", "sarif"))["runs"]
+    assert sorted(each["level"] for each in run["results"]) == ["error", "note"]
+    (rule,) = run["tool"]["driver"]["rules"]
+    assert (rule["properties"]["security-severity"], rule["defaultConfiguration"]["level"]) == ("8.0", "error")
+
+
+def test_numbers_of_findings_are_counted_in_words(project: Path) -> None:
+    (project / "src" / "low.py").write_text(LOW * 2)
+    root = ElementTree.fromstring(scan("src", "--format", "junit"))
+    assert [each.attrib["message"] for each in root.iter("failure")] == ["1 finding", "1 finding", "2 findings"]
 
 
 def test_junit_has_a_case_per_file_and_a_failure_for_each_that_fails(project: Path) -> None:
@@ -249,6 +332,48 @@ def test_only_what_a_baseline_does_not_know_is_reported(project: Path, monkeypat
     assert ids(".", "--baseline", "../known.json") == ["high.py:3:B605"]
     file.write_text("")
     assert "1 of the baseline not found any more" in run_sce("scan", ".", "--baseline", "../known.json")[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('os.popen(\n"ls")', "os.popen(\ninput())"),
+        ("subprocess.call('ls', shell=True)", "subprocess.call(input(), shell=True)"),
+        ("print(eval(\ninput(),\n{}))", "print(eval(\ninput(),\nglobals()))"),
+    ],
+)
+def test_a_baseline_does_not_know_a_finding_whose_arguments_changed_on_another_line(
+    project: Path, before: str, after: str
+) -> None:
+    file = project / "a.py"
+    file.write_text(f"import os, subprocess\n{before}\n")
+    scan("a.py", "--write-baseline", "known.json", code=0)
+    file.write_text(f"import os, subprocess\n\nif 1:\n  {before}\n")
+    assert ids("a.py", "--baseline", "known.json") == []
+    file.write_text(f"import os, subprocess\n{after}\n")
+    assert ids("a.py", "--baseline", "known.json") != []
+
+
+def test_a_baseline_knows_a_function_by_its_head(project: Path) -> None:
+    (project / "a.py").write_text("def f(password='secret'):\n    return 1\n")
+    scan("a.py", "--write-baseline", "known.json", code=0)
+    (project / "a.py").write_text("def f(password='secret'):\n    return 2\n")
+    assert scan("a.py", "--baseline", "known.json", code=0) == ""
+
+
+def test_a_file_that_cannot_be_scanned_is_never_known(project: Path) -> None:
+    (project / "a.py").write_bytes(HOSTILE["too long"])
+    code, _, err = run_sce("scan", "a.py", "--write-baseline", "known.json")
+    assert code == 0
+    assert err.startswith("not in the baseline: a.py: too long")
+    assert "wrote 0 findings" in err
+    assert "too long" in scan("a.py", "--baseline", "known.json", code=1)
+
+
+def bomb(form: str) -> str:
+    """A short text in YAML that stands for 9 ** 9 values."""
+    lines = [f"{name}: &{name} {form.format(f'*{chr(ord(name) - 1)}, ' * 9)}" for name in "bcdefghij"]
+    return "\n".join(["a: &a {x: 1}", *lines])
 
 
 CONFIGURATIONS = {
@@ -283,6 +408,17 @@ def test_bandits_configuration_of_the_current_folder_is_obeyed_and_named_unless_
         ("bandit.yaml", "profiles: {a: {include: [B101]}}\n"),
         (".bandit", "skips = B101\n"),
         (".bandit", "[bandit]\nlevel = all\n"),
+        (".bandit", "[bandit]\nconfigfile = .bandit\n"),
+        (".bandit", "[bandit]\nconfigfile = ../bandit.yaml\n"),
+        (".bandit", "[bandit]\nconfigfile = src\n"),
+        ("pyproject.toml", "[tool.bandit.assert_used]\nsince = 1979-05-27\n"),
+        ("bandit.yaml", "assert_used: &a {skips: *a}\n"),
+        ("bandit.yaml", "assert_used: {? [1, 2] : 3}\n"),
+        ("bandit.yaml", "assert_used: {since: 1979-05-27}\n"),
+        ("bandit.yaml", bomb("[{}]")),
+        ("bandit.yaml", bomb("{{<<: [{}]}}")),
+        ("bandit.yaml", f"assert_used: {'[' * 900}{']' * 900}\n"),
+        ("bandit.yaml", f"assert_used: {{skips: {'x' * (1 << 17)}}}\n"),
     ],
 )
 def test_a_configuration_that_means_nothing_is_an_error(project: Path, name: str, text: str) -> None:
@@ -290,6 +426,27 @@ def test_a_configuration_that_means_nothing_is_an_error(project: Path, name: str
     code, out, err = run_sce("scan", "src")
     assert (code, out) == (2, "")
     assert err.startswith(f"sce: {name}: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["tests: [B999]", "tests: [SCE001]", "tests: [B301]\nskips: [B001]", "tests: [B602]\nskips: [B602]"]
+)
+def test_a_configuration_that_leaves_no_check_is_an_error(project: Path, text: str) -> None:
+    (project / "bandit.yaml").write_text(text)
+    code, out, err = run_sce("scan", "src")
+    assert (code, out) == (2, "")
+    assert "No check is left to run" in err
+
+
+def test_the_old_id_of_bandits_lists_still_chooses_them(project: Path) -> None:
+    (project / "bandit.yaml").write_text("tests: [B001]")
+    assert ids("src") == ["src/deep/medium.py:1:B307"]
+
+
+def test_options_may_be_longer_than_an_argument_of_a_command(project: Path) -> None:
+    options = json.dumps([f"*/{number}{'é' * 50}.py" for number in range(1800)] + ["*/low.py"], ensure_ascii=False)
+    (project / "pyproject.toml").write_text(f"[tool.bandit.assert_used]\nskips = {options}\n")
+    assert ids("src") == ["src/deep/medium.py:1:B307", "src/high.py:2:B605"]
 
 
 @pytest.mark.parametrize(

@@ -502,6 +502,22 @@ def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(
     (tmp_path / "link.py").symlink_to("nowhere.py")
     git("add", "link.py")
     assert git("commit", "-q", "-m", "z").returncode == 0
+    (tmp_path / "link.py").unlink()
+    (tmp_path / "link.py").write_text("print(eval(input()))\n")
+    git("add", "link.py")
+    assert git("commit", "-q", "-m", "a").returncode != 0
+
+
+def test_the_recipe_for_pre_commit_scans_all_that_it_calls_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    entry = page.partition("entry: sce ")[2].partition(",")[0].split()
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.pyi", "script", "b.py"):
+        Path(name).write_text("#!/usr/bin/env python3\nprint(eval(input()))\n")
+    found = CliRunner().invoke(sce, [*entry, "a.pyi", "script", "b.py"])
+    assert [line.partition(":")[0] for line in found.stdout.splitlines()[::2]] == ["a.pyi", "b.py", "script"]
 
 
 def test_what_a_program_tried_in_vain_is_told_and_cannot_reach_the_terminal(tmp_path: Path) -> None:
@@ -562,6 +578,31 @@ def test_the_reports_of_a_gate_have_every_program_and_what_fails(tmp_path: Path)
     log = json.loads(files["sarif"].read_text())
     validate(log)
     assert [each["ruleId"] for each in log["runs"][0]["results"]] == ["B307", "SCE002"]
+    rules = [each["properties"] for each in log["runs"][0]["tool"]["driver"]["rules"]]
+    assert ["security" in each["tags"] for each in rules] == [True, False]
+    assert ["security-severity" in each for each in rules] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--junit", "double.py"), "--junit .*double.py: it exists"),
+        (("--sarif", "double.1.in"), "--sarif .*double.1.in: it exists"),
+        (("--sarif", "double.1.out"), "--sarif .*double.1.out: it exists"),
+        (("--junit", "x.xml", "--sarif", "./x.xml"), "--junit and --sarif are the same file"),
+        (("--problems", "p.jsonl", "--junit", "p.jsonl"), "p.jsonl is also an input file"),
+    ],
+)
+def test_a_report_replaces_no_input(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    folder = gate_folder(tmp_path)
+    (folder / "p.jsonl").write_text("{}")
+    before = {each: each.read_bytes() for each in folder.iterdir()}
+    places = [word if word.startswith("--") else f"{folder}/{word}" for word in words]
+    with pytest.raises(UsageError, match=message):
+        CliRunner().invoke(sce, ["score", str(folder), *places], catch_exceptions=False)
+    assert before == {each: each.read_bytes() for each in folder.iterdir()}
+    again = [str(folder), "--junit", str(folder / "report.xml")]
+    assert score(*again).exit_code == score(*again).exit_code == 1
 
 
 def test_completions_are_a_gate_if_asked(problems: str, completions: str) -> None:
@@ -576,8 +617,10 @@ def test_completions_are_a_gate_if_asked(problems: str, completions: str) -> Non
 def test_programs_of_a_folder_are_for_the_problems_of_their_names(tmp_path: Path, problems: str) -> None:
     folder = tmp_path / "answers"
     folder.mkdir()
-    for name in ("a.py", "a.1.py", "b.py"):
+    for name in ("a.py", "a.1.py"):
         (folder / name).write_text(RIGHT)
+    assert "1 problem without a program" in score(str(folder), "--problems", problems).stderr
+    (folder / "b.py").write_text(RIGHT)
     result = score(str(folder), "--problems", problems, "--json")
     assert result.exit_code == 0, result.stderr
     keys = [(each["id"], each["sample"]) for each in json.loads(result.stdout)["scores"]]
@@ -589,7 +632,10 @@ def test_programs_of_a_folder_are_for_the_problems_of_their_names(tmp_path: Path
     [
         ("alone.py", RIGHT, "alone.py: no tests. Expected alone.in and alone.out, or test_alone.py"),
         ("double.0.py", RIGHT, r"double.0.py: no tests"),
-        ("wrong.out", " \n", r""),
+        ("wrong.out", " \n", "wrong.py: its tests are test_wrong.py and wrong.out. Keep one of the kinds"),
+        ("double.3.in", "3", "double.3.in: an input without an output. Expected double.3.out"),
+        ("unsafe.2.in", "3", "unsafe.2.in: an input without an output"),
+        ("venv/a.py", RIGHT, "a.py: no tests"),
         ("double.3.out", " \n", "double.3.out: empty, so a program that prints nothing would pass"),
         ("double.3.out", b"\xff", "double.3.out: not UTF-8 text"),
         ("bad.c", "int main(void) { return 0; }", "bad.c: no tests"),
@@ -599,10 +645,55 @@ def test_a_program_without_tests_that_can_fail_is_an_error(
     tmp_path: Path, name: str, text: str | bytes, message: str
 ) -> None:
     folder = gate_folder(tmp_path)
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     result = score(str(folder))
-    assert (result.exception is not None and not isinstance(result.exception, SystemExit)) is bool(message)
+    assert isinstance(result.exception, SceError)
     assert message in str(result.exception)
+
+
+def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Path) -> None:
+    folder = gate_folder(tmp_path)
+    for name in ("gone.out", "notes.md"):
+        (folder / name).write_text("1")
+    assert "left out: 1 .md, 1 .out" in score(str(folder)).stderr
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_text(RIGHT)
+    (folder / "wrong.py").unlink()
+    (folder / "wrong.py").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="1 links to elsewhere, which are not run"):
+        CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py"])
+def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("print(eval('3'))")
+    Path(name).with_suffix(".out").write_text("3")
+    for words in ((".",), (name,), (name, "--expect", "4")):
+        result = score(*words)
+        assert "error" in result.stdout or words[1:]
+        for line in (result.stdout + result.stderr).splitlines():
+            assert not line.strip().startswith(("::", "##"))
+            assert "##[" not in line
+
+
+@pytest.mark.parametrize(
+    ("share", "passing", "total", "is_passed"),
+    [("0.56", 14, 25, True), ("0.55", 55, 100, True), ("0.56", 13, 25, False), ("0.07", 7, 100, True)],
+)
+def test_a_share_is_compared_as_it_was_written(
+    tmp_path: Path, share: str, passing: int, total: int, is_passed: bool
+) -> None:
+    rows = [{"id": "a", "sample": k, "completion": RIGHT if k < passing else "print(0)"} for k in range(total)]
+    problem = {"id": "a", "statement": "Double it.", "tests": [{"input": "2", "output": "4"}]}
+    files = (
+        "--problems", write_jsonl(tmp_path / "p.jsonl", [problem]),
+        "--completions", write_jsonl(tmp_path / "c.jsonl", rows),
+    )  # fmt: skip
+    result = score(*files, "--fail-under", share)
+    assert (result.exit_code == 0) is is_passed, result.stderr
+    assert is_passed or result.stderr.splitlines()[-1] == "failed: 13 of 25 programs pass all tests, under 56%"
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,15 @@ def test_findings_are_those_of_stock_bandit(scanner: SecurityScanner, name: str)
     assert list(scan.findings) == stock_findings(PROGRAMS[name])
 
 
+@pytest.mark.parametrize("meaning", ["os import getcwd", "importlib import import_module", "json import loads"])
+def test_what_is_known_of_a_name_says_nothing_of_an_import_under_it(scanner: SecurityScanner, meaning: str) -> None:
+    module, _, name = meaning.partition(" import ")
+    scanner.scan(f"import {module}\n{module}.{name}('x')\n")
+    disguised = f"from {meaning} as __import__\n__import__('telnetlib')\n"
+    assert "B401" in {each.test_id for each in scanner.scan(disguised).findings}
+    assert set(stock_findings(disguised)) <= set(scanner.scan(disguised).findings)
+
+
 def test_the_programs_above_have_findings_of_every_severity(scanner: SecurityScanner) -> None:
     found = {finding.severity for program in PROGRAMS.values() for finding in scanner.scan(program).findings}
     assert found == {"LOW", "MEDIUM", "HIGH"}
