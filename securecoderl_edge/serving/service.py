@@ -260,10 +260,13 @@ class Service:
         if wanted.hole is not None:
             filled, is_cut = self._prompt_of(wanted.hole, wanted.sampling.max_tokens)
             prompts, texts, suffix = (filled,), [wanted.hole.prefix], wanted.hole.suffix
+        echoes = texts if wanted.echoes else [""] * len(texts)
+        for number, echo in enumerate(echoes):
+            for sample in range(wanted.samples if echo else 0):
+                watcher.token(number, sample, echo)
         sampled = client.generate(prompts, wanted.samples, wanted.sampling, watcher.token)
         prompt_tokens = sum(each[0].prompt_tokens for each in sampled)
         tokens = sum(len(each.token_ids) for completions in sampled for each in completions)
-        echoes = texts if wanted.echoes else [""] * len(texts)
         if wanted.is_skipped:
             choices = [
                 Choice(completion, "", echo=echo)

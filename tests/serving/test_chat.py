@@ -276,6 +276,26 @@ def test_no_tokens_with_echo_give_the_prompt(scorer: Scorer) -> None:
     assert record["choices"][0]["sce"]["accepted"] is None
 
 
+def streamed(served: Served, path: str, body: dict[str, Any]) -> dict[int, str]:
+    """The text of each choice of a stream."""
+    events = served.ask("POST", path, {**body, "stream": True}).events
+    texts: dict[int, str] = {}
+    for choice in (choice for event in events[:-1] for choice in event["choices"]):
+        text = choice["text"] if "text" in choice else choice["delta"].get("content", "")
+        texts[choice["index"]] = texts.get(choice["index"], "") + text
+    return texts
+
+
+@pytest.mark.parametrize("prompt", ["def add(a, b):", ["ab", "a longer prompt"], [[97, 98], [99]], "a"])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("text", ["", "x", "return a + b"])
+def test_a_stream_with_echo_has_the_text_of_the_whole_answer(scorer: Scorer, prompt: Any, n: int, text: str) -> None:
+    body = {"prompt": prompt, "n": n, "echo": True}
+    with talking(scorer, text) as (served, _):
+        whole = served.ask("POST", TEXT, body).record["choices"]
+        assert streamed(served, TEXT, body) == {choice["index"]: choice["text"] for choice in whole}
+
+
 FILE = {"prompt": "def add(a, b):\n    ", "suffix": "\n\nprint(add(1, 2))\nprint(add(3, 4))\n"}
 
 
