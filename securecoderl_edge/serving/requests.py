@@ -214,7 +214,7 @@ def _check_together(wanted: Wanted) -> None:
     if wanted.extras.reports_prompt and (count > MAX_ECHOED or alternatives > MAX_ECHOED_ALTERNATIVES):
         most = f"{MAX_ECHOED} samples and {MAX_ECHOED_ALTERNATIVES} alternatives"
         raise invalid("logprobs", f"with echo are for at most {most}")
-    if wanted.is_skipped and wanted.is_chat:
+    if wanted.is_skipped and wanted.is_task:
         raise invalid("max_tokens", "must be at least 1")
 
 

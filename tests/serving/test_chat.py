@@ -296,6 +296,23 @@ def test_a_stream_with_echo_has_the_text_of_the_whole_answer(scorer: Scorer, pro
         assert streamed(served, TEXT, body) == {choice["index"]: choice["text"] for choice in whole}
 
 
+@pytest.mark.parametrize(("path", "fields", "shown"), [
+    (TEXT, {"prompt": "abc"}, ["", ""]), (TEXT, {"prompt": ["a", "b"], "echo": True}, ["a", "a", "b", "b"]),
+    (CHAT, {"messages": [USER]}, ["", ""]), (CHAT, {"messages": [USER], "tools": [TOOL]}, ["", ""]),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["max_tokens", "n_predict"])
+def test_no_tokens_are_none_also_in_a_stream(
+    scorer: Scorer, path: str, fields: dict[str, Any], shown: list[str], name: str
+) -> None:
+    body = {**fields, "n": 2, name: 0}
+    with talking(scorer, "xyz") as (served, _):
+        assert list(streamed(served, path, body).values()) == shown
+        record = served.ask("POST", path, body).record
+    texts = [choice["message"]["content"] if path == CHAT else choice["text"] for choice in record["choices"]]
+    assert (texts, record["usage"]["completion_tokens"]) == (shown, 0)
+    assert {choice["sce"]["verdict"] for choice in record["choices"]} == {"no program"}
+
+
 FILE = {"prompt": "def add(a, b):\n    ", "suffix": "\n\nprint(add(1, 2))\nprint(add(3, 4))\n"}
 
 
@@ -327,12 +344,14 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
         record = served.ask("POST", INFILL, body).record
         warmed = served.ask("POST", INFILL, {**body, "n_predict": 0, "samplers": []}).record
         events = served.ask("POST", INFILL, {**body, "stream": True}).events
+        empty = served.ask("POST", INFILL, {**body, "n_predict": 0, "stream": True}).events
     extra = (*(5, *map(ord, "x.py\ny\n")), *(5, *map(ord, "file\n")))
     assert runtime.tasks[0].prompt == (1, *extra, 2, *map(ord, "ab"), 3, ord("c"), 4)
     assert (record["content"], record["stop"], record["truncated"]) == ("filled", True, False)
     assert (record["tokens_predicted"], record["tokens_evaluated"]) == (2, 5)
     assert (warmed["content"], warmed["tokens_predicted"]) == ("", 0)
     assert "".join(event["content"] for event in events) == "filled"
+    assert [(event["content"], event["stop"]) for event in empty] == [("", True)]
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
 
 
