@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ def read_body(content: bytes) -> dict[str, Any]:
         body = json.loads(
             content.decode("utf-8-sig"),
             parse_int=_integer_of,
+            parse_float=_float_of,
             parse_constant=_refuse_constant,
             object_pairs_hook=_without_repetition,
         )
@@ -97,6 +99,13 @@ def _integer_of(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError("a number has too many digits")
     return int(digits)
+
+
+def _float_of(digits: str) -> float:
+    """A number of a request; an infinite one could not be written as JSON again."""
+    if math.isinf(found := float(digits)):
+        raise ValueError("a number is too large")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

@@ -207,7 +207,10 @@ class _Converter:
         self._values += len(values)
         if self._values > _MOST_VALUES:
             raise SchemaError(f"{where}: more than {_MOST_VALUES} values")
-        texts = sorted({json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values})
+        try:
+            texts = sorted({json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values})
+        except (ValueError, RecursionError) as error:  # infinite, or nested too deeply
+            raise SchemaError(f"{where}: a value is not JSON ({str(error)[:80]})") from None
         kind = "string" if all(isinstance(value, str) for value in values) else "any"
         return self._add(f"({self._tree(texts, 0)}) ws"), kind, 1
 
@@ -273,8 +276,9 @@ class _Converter:
 
     def _string(self, schema: Mapping[str, Any], where: str) -> str:
         if "format" in schema:
-            if schema["format"] in _FORMATS and not {"minLength", "maxLength"} & set(schema):
-                return self._add(f'"\\"" {_FORMATS[schema["format"]]} "\\"" ws')
+            rule = _FORMATS.get(schema["format"]) if isinstance(schema["format"], str) else None
+            if rule is not None and not {"minLength", "maxLength"} & set(schema):
+                return self._add(f'"\\"" {rule} "\\"" ws')
             if self._is_strict:
                 raise SchemaError(f"{where}/format: expected {', '.join(_FORMATS)}, without a length")
         least, most = self._counts(schema, "minLength", "maxLength", where)
@@ -284,7 +288,8 @@ class _Converter:
 
     def _counts(self, schema: Mapping[str, Any], low: str, high: str, where: str) -> tuple[int, int | None]:
         """The bounds of a repetition; all that a grammar writes out are counted together."""
-        least, most = schema.get(low, 0), schema.get(high)
+        # Null is as if left out.
+        least, most = 0 if schema.get(low) is None else schema[low], schema.get(high)
         for name, count in ((low, least), (high, most)):
             if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
                 raise SchemaError(f"{where}/{name}: expected a whole number of at least 0")

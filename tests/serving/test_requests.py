@@ -352,7 +352,7 @@ def test_a_text_completion_has_a_prompt_and_no_repair() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{", b"[]", b"null", b"\xff", b'{"n": NaN}', b'{"a": "\\ud800"}', b"[" * 100_000,
+        b"", b"{", b"[]", b"null", b"\xff", b'{"n": NaN}', b'{"n": -1e400}', b'{"a": "\\ud800"}', b"[" * 100_000,
         b'{"n": ' + b"9" * 5000 + b"}", b'{"n": 1, "n": 2}', b'{"messages": [{"role": "user", "role": "system"}]}',
     ],
     ids=lambda content: repr(content[:12]),
