@@ -118,6 +118,8 @@ class _Converter:
             raise SchemaError(f"{where or '#'}: expected an object")
         if self._is_strict and (unknown := [key for key in schema if key not in _KNOWN]):
             raise SchemaError(f"{where or '#'}: the keyword {unknown[0][:50]!r} is not supported")
+        if self._is_strict:
+            _check_neighbors(schema, where)
         if "$ref" in schema:
             return self._reference(schema["$ref"], where, depth)
         for key in ("anyOf", "oneOf"):
@@ -129,9 +131,9 @@ class _Converter:
                 raise SchemaError(f"{where}/allOf: expected one schema")
             return self._rule(only[0], f"{where}/allOf", depth + 1)
         if "const" in schema:
-            return self._literals([schema["const"]], where)
+            return self._literals([schema["const"]], schema, where)
         if "enum" in schema:
-            return self._literals(schema["enum"], where)
+            return self._literals(schema["enum"], schema, where)
         kind = schema.get("type", _implied(schema))
         if isinstance(kind, list):
             return self._union([{**schema, "type": each} for each in kind], where, depth)
@@ -201,7 +203,10 @@ class _Converter:
             return "string"
         return ("number" if kind == "integer" else kind) if isinstance(kind, str) else "any"
 
-    def _literals(self, values: Any, where: str) -> tuple[str, str, int]:
+    def _literals(self, values: Any, schema: Mapping[str, Any], where: str) -> tuple[str, str, int]:
+        """The values that have a type of the schema."""
+        if isinstance(values, list) and "type" in schema:
+            values = [value for value in values if _has_type(value, schema["type"])]
         if not isinstance(values, list) or not values:
             raise SchemaError(f"{where}: expected a list of values")
         self._values += len(values)
@@ -301,6 +306,24 @@ class _Converter:
                 f"{where}: {low} and {high} of the whole schema must be at most {_MOST_REPEATED} together"
             )
         return least, most
+
+
+def _check_neighbors(schema: Mapping[str, Any], where: str) -> None:
+    """Refuse keywords beside one whose grammar is that of its value alone."""
+    for key in ("$ref", "anyOf", "oneOf", "allOf", "const", "enum"):
+        allowed = (key, *_NOTES, *(("type",) if key in ("const", "enum") else ()))
+        if key in schema and (others := [other for other in schema if other not in allowed]):
+            raise SchemaError(f"{where or '#'}: {others[0]!r} beside {key!r} is not supported")
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    kinds = kind if isinstance(kind, list) else [kind]
+    if isinstance(value, bool) or value is None:
+        return ("null" if value is None else "boolean") in kinds
+    if isinstance(value, int | float):
+        is_whole = isinstance(value, int) or value.is_integer()
+        return "number" in kinds or ("integer" in kinds and is_whole)
+    return ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object") in kinds
 
 
 def _implied(schema: Mapping[str, Any]) -> str | None:
