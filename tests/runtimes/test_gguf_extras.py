@@ -80,6 +80,14 @@ def test_reports_have_the_probabilities_of_prompt_and_completion(runtime: GgufRu
         assert again.prompt_reports[place].logprob == pytest.approx(completion.reports[0].logprob, abs=1e-3)
 
 
+def test_a_completion_names_the_stop_string_that_ended_it(runtime: GgufRuntime) -> None:
+    (plain,) = decode(runtime, (PROMPT, GREEDY, NO_EXTRAS))
+    stop = plain.text[3:6]
+    (stopped,) = decode(runtime, (PROMPT, replace(GREEDY, stop=("never there", stop)), NO_EXTRAS))
+    assert (plain.stop, stopped.stop, stopped.finish) == ("", stop, "stop")
+    assert stopped.text == plain.text[: plain.text.index(stop)]
+
+
 def test_a_prompt_longer_than_a_reported_part_is_reported_whole(runtime: GgufRuntime) -> None:
     prompt = "print(1)\n" * 20
     (completion,) = decode(runtime, (prompt, Sampling(0.0, 1), Extras(alternatives=0, reports_prompt=True)))
