@@ -69,16 +69,14 @@ def text(body: Mapping[str, Any], name: str) -> str:
 
 
 def stops(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The field ``stop``: a text or a list of them."""
+    """The field ``stop``: a text or a list of them; empty ones stop nothing."""
     found = body.get("stop", [])
     found = [found] if isinstance(found, str) else found
-    if not isinstance(found, list) or not all(
-        isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in found
-    ):
-        raise invalid("stop", f"must be a text of 1 to {LONGEST_STOP} characters, or a list of them")
+    if not isinstance(found, list) or not all(isinstance(stop, str) and len(stop) <= LONGEST_STOP for stop in found):
+        raise invalid("stop", f"must be a text of at most {LONGEST_STOP} characters, or a list of them")
     if len(found) > MAX_STOPS:
         raise invalid("stop", f"must be at most {MAX_STOPS} texts")
-    return tuple(found)
+    return tuple(filter(None, found))
 
 
 def unsupported(name: str, why: str) -> Fault:

@@ -345,6 +345,8 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
         warmed = served.ask("POST", INFILL, {**body, "n_predict": 0, "samplers": []}).record
         events = served.ask("POST", INFILL, {**body, "stream": True}).events
         empty = served.ask("POST", INFILL, {**body, "n_predict": 0, "stream": True}).events
+        stopped = served.ask("POST", INFILL, {**body, "stop": ["never", "le"]}).record
+        cut = served.ask("POST", INFILL, {**body, "n_predict": 1}).record
     extra = (*(5, *map(ord, "x.py\ny\n")), *(5, *map(ord, "file\n")))
     assert runtime.tasks[0].prompt == (1, *extra, 2, *map(ord, "ab"), 3, ord("c"), 4)
     assert (record["content"], record["stop"], record["truncated"]) == ("filled", True, False)
@@ -352,6 +354,9 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
     assert (warmed["content"], warmed["tokens_predicted"]) == ("", 0)
     assert "".join(event["content"] for event in events) == "filled"
     assert [(event["content"], event["stop"]) for event in empty] == [("", True)]
+    assert (record["stop_type"], record["stopping_word"]) == ("eos", "")
+    assert (stopped["content"], stopped["stop_type"], stopped["stopping_word"]) == ("fil", "word", "le")
+    assert (cut["content"], cut["stop_type"], cut["stopping_word"]) == ("fil", "limit", "")
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
 
 
