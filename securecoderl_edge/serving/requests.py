@@ -54,7 +54,8 @@ _IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "keep_alive", "id", "chat_id", "session_id", "message_id", "request_id", "id_slot", "background_tasks", "samplers",
     "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_tokens", "dynatemp_exponent",
-    "lora", "response_fields", "reasoning_effort", "verbosity", "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "repeat_last_n", "mirostat_tau",
+    "lora", "response_fields", "reasoning_effort", "verbosity",
+    "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "repeat_last_n", "mirostat_tau",
     "mirostat_eta",
 )  # fmt: skip
 _ZERO = ("top_logprobs", "min_tokens", "mirostat", "n_keep", "n_probs", "dry_multiplier", "xtc_probability",
