@@ -309,11 +309,11 @@ class _Converter:
 
 
 def _check_neighbors(schema: Mapping[str, Any], where: str) -> None:
-    """Refuse keywords beside one whose grammar is that of its value alone."""
+    """Refuse keywords next to one whose grammar is that of its value alone."""
     for key in ("$ref", "anyOf", "oneOf", "allOf", "const", "enum"):
         allowed = (key, *_NOTES, *(("type",) if key in ("const", "enum") else ()))
         if key in schema and (others := [other for other in schema if other not in allowed]):
-            raise SchemaError(f"{where or '#'}: {others[0]!r} beside {key!r} is not supported")
+            raise SchemaError(f"{where or '#'}: {others[0]!r} next to {key!r} is not supported")
 
 
 def _has_type(value: Any, kind: Any) -> bool:
