@@ -36,13 +36,17 @@ class EchoBatch:
     def __init__(self, runtime: EchoRuntime, rows: int) -> None:
         self._runtime, self.rows = runtime, rows
         self.tasks: dict[int, tuple[DecodingTask, str, int]] = {}
+        self.stops: dict[int, str] = {}
         self.most = 0
         self.is_closed = False
 
     def add(self, tasks: Sequence[DecodingTask]) -> None:
         for task in tasks:
             assert task.key not in self.tasks
-            self.tasks[task.key] = task, self._runtime.write_task(task), 0
+            text = self._runtime.write_task(task)
+            found = [(text.find(stop), stop) for stop in task.sampling.stop if stop in text]
+            end, self.stops[task.key] = min(found, default=(len(text), ""))
+            self.tasks[task.key] = task, text[:end], 0
         assert len(self.tasks) <= self.rows
         self.most = max(self.most, len(self.tasks))
 
@@ -56,7 +60,9 @@ class EchoBatch:
             if end == len(text) or end == 3 * task.sampling.max_tokens:
                 count = -(-end // 3)
                 finish = "stop" if end == len(text) else "length"
-                done = Completion(text[:end], tuple(range(count)), (-0.5,) * count, finish, 5, (0.0,) * count)  # type: ignore[arg-type]
+                done = Completion(
+                    text[:end], tuple(range(count)), (-0.5,) * count, finish, 5, (0.0,) * count, stop=self.stops[key]
+                )  # type: ignore[arg-type]
                 del self.tasks[key]
             else:
                 self.tasks[key] = task, text, end

@@ -86,6 +86,7 @@ class Completion:
             ``max_tokens``.
         token_seconds: from the start of the prompt's processing to each token.
         reports, prompt_reports: of the sampled tokens and of the prompt, if `Extras` ask for them.
+        stop: the stop string that ended it; empty if none did.
     """
 
     text: str
@@ -96,6 +97,7 @@ class Completion:
     token_seconds: tuple[float, ...]
     reports: tuple[TokenReport, ...] = ()
     prompt_reports: tuple[TokenReport, ...] = ()
+    stop: str = ""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class TextWriter:
         self._stops, self._show, self._is_over = tuple(stops), show, is_over
         self._longest = max(map(len, stops), default=0)
         self._shown = 0
-        self.text = ""
+        self.text = self.stop = ""
         self.is_stopped = False
 
     def add(self, piece: str) -> bool:
@@ -44,9 +44,10 @@ class TextWriter:
             return self.is_stopped
         start = max(0, len(self.text) - self._longest + 1)
         self.text += piece
-        ends = [end for stop in self._stops if (end := self.text.find(stop, start)) >= 0]
+        ends = [(end, stop) for stop in self._stops if (end := self.text.find(stop, start)) >= 0]
         if ends:
-            self.text, self.is_stopped = self.text[: min(ends)], True
+            end, self.stop = min(ends)
+            self.text, self.is_stopped = self.text[:end], True
         elif self._is_over is not None and "\n" in piece:
             self.is_stopped = self._is_over(self.text)
         self._pass_on(len(self.text) if self.is_stopped else len(self.text) - self._uncertain())
@@ -218,6 +219,7 @@ class PartialCompletion:
             tuple(time - self.started for time in self._times),
             tuple(self.reports),
             tuple(self.prompt_reports),
+            self._text.stop,
         )
 
 

@@ -99,7 +99,7 @@ def _message(message: Any, where: str) -> Message:
     role = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
     calls = message.get("tool_calls") or []
     content = message.get("content")
-    if content is None and calls and role == "assistant":
+    if content is None and role == "assistant":
         content = ""
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         texts = [part["text"] for part in content if isinstance(part.get("text"), str)]

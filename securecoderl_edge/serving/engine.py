@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
 _CHARACTERS_PER_TOKEN = 32
+# Tokens of the prompts that join between two steps, and the rest of the last prompt: all other requests wait for them.
+_PROMPT_TOKENS = 512
+# For the last step, when the engine is closed.
+_LAST_STEP_SECONDS = 2.0
 
 
 class Cancelled(Exception):
@@ -54,6 +58,7 @@ class EngineJob:
 
     Attributes:
         events: (sample, progress) pairs, and at last an exception if the job does not finish.
+        tokens: of the prompt, once it is queued.
         begun: samples that have joined the batch.
     """
 
@@ -70,7 +75,7 @@ class EngineJob:
         self.prompt, self.n, self.sampling, self.facts, self.is_cancelled = prompt, n, sampling, facts, is_cancelled
         self.extras, self.is_flexible = extras, is_flexible
         self.events: SimpleQueue[tuple[int, DecodingProgress] | Exception] = SimpleQueue()
-        self.begun = 0
+        self.tokens = self.begun = 0
 
 
 class Engine:
@@ -162,6 +167,7 @@ class Engine:
                 f"the prompt has {tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the context "
                 f"of {self.length}. Shorten it or lower max_tokens"
             )
+        job.tokens = tokens
         with self._changed:
             self._check_open()
             self._jobs.append(job)
@@ -173,11 +179,16 @@ class Engine:
             self._changed.notify()
 
     def close(self) -> None:
-        """End all jobs as cancelled, and the thread; the runtime stays open."""
+        """End all jobs as cancelled, and the thread.
+
+        A thread that is in the middle of a long step ends later, when its owner closes the runtime.
+        """
         with self._changed:
             self._is_closing = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_LAST_STEP_SECONDS)
+        if self._thread.is_alive():
+            self._end_all(Cancelled())
 
     def is_endless(self, prompt: Prompt) -> bool:
         """Whether a prompt cannot fit, however it is tokenized."""
@@ -244,11 +255,15 @@ class Engine:
             job.events.put(Cancelled())
 
     def _admit(self) -> None:
-        tasks = []
+        tasks: list[DecodingTask] = []
+        tokens = 0
         with self._changed:
-            while self._jobs and len(self._running) < self.rows:
+            while self._jobs and len(self._running) < self.rows and tokens < _PROMPT_TOKENS:
                 job, key = self._jobs[0], next(self._keys)
                 tasks.append(DecodingTask(key, job.prompt, job.sampling, job.begun, job.facts, job.extras))
+                # A batch computes a prompt once, unless all its tokens are reported.
+                if not job.begun or job.extras.reports_prompt:
+                    tokens += job.tokens
                 self._running[key] = job, job.begun
                 job.begun += 1
                 if job.begun == job.n:
@@ -258,6 +273,8 @@ class Engine:
 
     def _start_again(self, error: Exception) -> None:
         """Fail the running jobs and open a new batch; if that fails too, the engine has failed."""
+        if self._is_closing:
+            return
         self._report(f"the model failed: {error or type(error).__name__}")
         failed = {job for job, _ in self._running.values()}
         self._running.clear()
@@ -282,6 +299,7 @@ class Engine:
             self._running.clear()
             self._jobs.clear()
             questions = list(self._questions)
+            self._questions.clear()
         for job in ended:
             job.events.put(error)
         for _, answer in questions:

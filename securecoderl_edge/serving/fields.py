@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ def read_body(content: bytes) -> dict[str, Any]:
         body = json.loads(
             content.decode("utf-8-sig"),
             parse_int=_integer_of,
+            parse_float=_float_of,
             parse_constant=_refuse_constant,
             object_pairs_hook=_without_repetition,
         )
@@ -67,16 +69,14 @@ def text(body: Mapping[str, Any], name: str) -> str:
 
 
 def stops(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The field ``stop``: a text or a list of them."""
+    """The field ``stop``: a text or a list of them; empty ones stop nothing."""
     found = body.get("stop", [])
     found = [found] if isinstance(found, str) else found
-    if not isinstance(found, list) or not all(
-        isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in found
-    ):
-        raise invalid("stop", f"must be a text of 1 to {LONGEST_STOP} characters, or a list of them")
+    if not isinstance(found, list) or not all(isinstance(stop, str) and len(stop) <= LONGEST_STOP for stop in found):
+        raise invalid("stop", f"must be a text of at most {LONGEST_STOP} characters, or a list of them")
     if len(found) > MAX_STOPS:
         raise invalid("stop", f"must be at most {MAX_STOPS} texts")
-    return tuple(found)
+    return tuple(filter(None, found))
 
 
 def unsupported(name: str, why: str) -> Fault:
@@ -97,6 +97,13 @@ def _integer_of(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError("a number has too many digits")
     return int(digits)
+
+
+def _float_of(digits: str) -> float:
+    """A number of a request; an infinite one could not be written as JSON again."""
+    if math.isinf(found := float(digits)):
+        raise ValueError("a number is too large")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

@@ -118,6 +118,8 @@ class _Converter:
             raise SchemaError(f"{where or '#'}: expected an object")
         if self._is_strict and (unknown := [key for key in schema if key not in _KNOWN]):
             raise SchemaError(f"{where or '#'}: the keyword {unknown[0][:50]!r} is not supported")
+        if self._is_strict:
+            _check_neighbors(schema, where)
         if "$ref" in schema:
             return self._reference(schema["$ref"], where, depth)
         for key in ("anyOf", "oneOf"):
@@ -129,9 +131,9 @@ class _Converter:
                 raise SchemaError(f"{where}/allOf: expected one schema")
             return self._rule(only[0], f"{where}/allOf", depth + 1)
         if "const" in schema:
-            return self._literals([schema["const"]], where)
+            return self._literals([schema["const"]], schema, where)
         if "enum" in schema:
-            return self._literals(schema["enum"], where)
+            return self._literals(schema["enum"], schema, where)
         kind = schema.get("type", _implied(schema))
         if isinstance(kind, list):
             return self._union([{**schema, "type": each} for each in kind], where, depth)
@@ -201,13 +203,19 @@ class _Converter:
             return "string"
         return ("number" if kind == "integer" else kind) if isinstance(kind, str) else "any"
 
-    def _literals(self, values: Any, where: str) -> tuple[str, str, int]:
+    def _literals(self, values: Any, schema: Mapping[str, Any], where: str) -> tuple[str, str, int]:
+        """The values that have a type of the schema."""
+        if isinstance(values, list) and "type" in schema:
+            values = [value for value in values if _has_type(value, schema["type"])]
         if not isinstance(values, list) or not values:
             raise SchemaError(f"{where}: expected a list of values")
         self._values += len(values)
         if self._values > _MOST_VALUES:
             raise SchemaError(f"{where}: more than {_MOST_VALUES} values")
-        texts = sorted({json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values})
+        try:
+            texts = sorted({json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values})
+        except (ValueError, RecursionError) as error:  # infinite, or nested too deeply
+            raise SchemaError(f"{where}: a value is not JSON ({str(error)[:80]})") from None
         kind = "string" if all(isinstance(value, str) for value in values) else "any"
         return self._add(f"({self._tree(texts, 0)}) ws"), kind, 1
 
@@ -273,8 +281,9 @@ class _Converter:
 
     def _string(self, schema: Mapping[str, Any], where: str) -> str:
         if "format" in schema:
-            if schema["format"] in _FORMATS and not {"minLength", "maxLength"} & set(schema):
-                return self._add(f'"\\"" {_FORMATS[schema["format"]]} "\\"" ws')
+            rule = _FORMATS.get(schema["format"]) if isinstance(schema["format"], str) else None
+            if rule is not None and not {"minLength", "maxLength"} & set(schema):
+                return self._add(f'"\\"" {rule} "\\"" ws')
             if self._is_strict:
                 raise SchemaError(f"{where}/format: expected {', '.join(_FORMATS)}, without a length")
         least, most = self._counts(schema, "minLength", "maxLength", where)
@@ -284,7 +293,8 @@ class _Converter:
 
     def _counts(self, schema: Mapping[str, Any], low: str, high: str, where: str) -> tuple[int, int | None]:
         """The bounds of a repetition; all that a grammar writes out are counted together."""
-        least, most = schema.get(low, 0), schema.get(high)
+        # Null is as if left out.
+        least, most = 0 if schema.get(low) is None else schema[low], schema.get(high)
         for name, count in ((low, least), (high, most)):
             if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
                 raise SchemaError(f"{where}/{name}: expected a whole number of at least 0")
@@ -296,6 +306,24 @@ class _Converter:
                 f"{where}: {low} and {high} of the whole schema must be at most {_MOST_REPEATED} together"
             )
         return least, most
+
+
+def _check_neighbors(schema: Mapping[str, Any], where: str) -> None:
+    """Refuse keywords next to one whose grammar is that of its value alone."""
+    for key in ("$ref", "anyOf", "oneOf", "allOf", "const", "enum"):
+        allowed = (key, *_NOTES, *(("type",) if key in ("const", "enum") else ()))
+        if key in schema and (others := [other for other in schema if other not in allowed]):
+            raise SchemaError(f"{where or '#'}: {others[0]!r} next to {key!r} is not supported")
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    kinds = kind if isinstance(kind, list) else [kind]
+    if isinstance(value, bool) or value is None:
+        return ("null" if value is None else "boolean") in kinds
+    if isinstance(value, int | float):
+        is_whole = isinstance(value, int) or value.is_integer()
+        return "number" in kinds or ("integer" in kinds and is_whole)
+    return ("string" if isinstance(value, str) else "array" if isinstance(value, list) else "object") in kinds
 
 
 def _implied(schema: Mapping[str, Any]) -> str | None:

@@ -28,6 +28,7 @@ from securecoderl_edge.serving.request_sampling import (
     seed_of,
 )
 from securecoderl_edge.serving.serve_settings import (
+    LONGEST_ASSERTION,
     MAX_CHOICES,
     MAX_ECHOED,
     MAX_ECHOED_ALTERNATIVES,
@@ -45,14 +46,15 @@ _TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
 _FIELDS: dict[Kind, tuple[str, ...]] = {
     "chat": ("messages", "top_logprobs", "response_format", *_TOOLS, *_SHARED),
     "text": ("prompt", "suffix", "echo", *_SHARED),
-    "infill": ("input_prefix", "input_suffix", "input_extra", "prompt", *_SHARED),
+    "infill": ("input_prefix", "input_suffix", "input_extra", "prompt", "n_cmpl", "response_fields", *_SHARED),
 }
 # Fields of OpenAI's and of local servers that change no answer, alone or without another one that is refused; and
-# llama.cpp's order of sampling steps and its times, in whose place ours hold.
+# llama.cpp's order of sampling steps, its times and its adapters, in whose place ours hold.
 _IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "keep_alive", "id", "chat_id", "session_id", "message_id", "request_id", "id_slot", "background_tasks", "samplers",
     "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_tokens", "dynatemp_exponent",
+    "lora", "response_fields", "reasoning_effort", "verbosity",
     "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "repeat_last_n", "mirostat_tau",
     "mirostat_eta",
 )  # fmt: skip
@@ -67,7 +69,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
     **dict.fromkeys(("logit_bias", "options", "features", "variables"), ({},)),
     "chat_template_kwargs": ({}, {"enable_thinking": False}),
-    "reasoning_effort": ("none", "minimal", "medium"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "suffix": ("",),
@@ -94,6 +95,7 @@ class Wanted:
         is_skipped: nothing is generated, the prompt is only computed. echoes: the text begins with the prompt.
         seed: as it was asked for.
         includes_usage: whether a stream ends with the number of tokens.
+        shown_fields: of the answer to ``/infill``; without any, all.
     """
 
     kind: Kind
@@ -118,6 +120,7 @@ class Wanted:
     cut_to: int | None = None
     is_skipped: bool = False
     echoes: bool = False
+    shown_fields: tuple[str, ...] = ()
 
     @property
     def is_chat(self) -> bool:
@@ -152,7 +155,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
     if body.get("model", bounds.model) != bounds.model:
         message = f"unknown model {str(body['model'])[:100]!r}; this server has {bounds.model!r}"
         raise Fault(404, message, param="model", code="model_not_found")
-    n = integer(body, "n", 1, 1, bounds.max_samples)
+    n = integer(body, "n_cmpl" if kind == "infill" and "n_cmpl" in body else "n", 1, 1, bounds.max_samples)
     seed = seed_of(body)
     own = {"chat": _chat, "text": _text, "infill": _infill}[kind](body, bounds)
     has_limit = asks_for_all or (own.is_talk and not any(name in body for name in TOKENS))
@@ -214,7 +217,10 @@ def _check_together(wanted: Wanted) -> None:
     if wanted.extras.reports_prompt and (count > MAX_ECHOED or alternatives > MAX_ECHOED_ALTERNATIVES):
         most = f"{MAX_ECHOED} samples and {MAX_ECHOED_ALTERNATIVES} alternatives"
         raise invalid("logprobs", f"with echo are for at most {most}")
-    if wanted.is_skipped and wanted.is_chat:
+    if wanted.prefill and wanted.extras.grammar and not wanted.extras.grammar_after:
+        name = "tool_choice" if wanted.tools else "response_format"
+        raise unsupported(name, "cannot continue a beginning of the answer: leave out the last message")
+    if wanted.is_skipped and wanted.is_task:
         raise invalid("max_tokens", "must be at least 1")
 
 
@@ -272,8 +278,12 @@ def _infill(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
         raise invalid("input_extra", f"must be a list of at most {MAX_FILES} objects")
     files = tuple(_file(each, f"input_extra[{index}]") for index, each in enumerate(extra))
     prefix = text(body, "input_prefix") + text(body, "prompt")
+    shown = body.get("response_fields", [])
+    if not isinstance(shown, list) or not all(isinstance(name, str) for name in shown):
+        raise invalid("response_fields", "must be a list of texts")
     hole = Hole(prefix, text(body, "input_suffix"), files, may_cut=True)
-    return _with_hole(hole, {"is_task": False, "problems": (_problem(body, prefix, bounds.language),)}, bounds, None)
+    problem = _problem(body, prefix, bounds.language)
+    return _with_hole(hole, {"is_task": False, "problems": (problem,), "shown_fields": tuple(shown)}, bounds, None)
 
 
 def _with_hole(hole: Hole, fields: dict[str, Any], bounds: RequestLimits, name: str | None) -> _Own:
@@ -321,6 +331,8 @@ def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:
     if language not in LANGUAGE_NAMES:
         raise invalid("language", f"must be {' or '.join(LANGUAGE_NAMES)}")
     tests, assertions = _list(body, "tests"), _list(body, "assertions")
+    if sum(len(each) for each in assertions if isinstance(each, str)) > LONGEST_ASSERTION:
+        raise invalid("assertions", f"must have at most {LONGEST_ASSERTION} characters together")
     name = "tests"
     try:
         given = GivenTests(tuple(stdin_test(test, f"test {number}") for number, test in enumerate(tests, 1)))

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from securecoderl_edge.generation.answers import Candidate
@@ -65,7 +65,8 @@ class Responder:
             if rest := text[self._sent.get(index, 0) :]:
                 yield self.piece(index, rest)
             if self._wanted.kind == "infill":
-                yield event({**self._filled(result), "content": ""})
+                filled = self._filled(result)
+                yield event({**filled, "content": ""} if "content" in filled else filled)
                 return
             delta: dict[str, Any] | str = {} if self._wanted.is_chat else ""
             if choice.calls:
@@ -121,7 +122,8 @@ class Responder:
             "index": 0,
             "content": best.text,
             "stop": True,
-            "stop_type": {"stop": "eos", "length": "limit"}[best.completion.finish],
+            "stop_type": "limit" if best.completion.finish == "length" else "word" if best.completion.stop else "eos",
+            "stopping_word": best.completion.stop,
             "model": self._head["model"],
             "tokens_predicted": result.completion_tokens,
             "tokens_evaluated": result.prompt_tokens,
@@ -130,7 +132,7 @@ class Responder:
         }
         if others:
             filled["choices"] = [{"content": each.text, "sce": self._checked(each)} for each in result.choices]
-        return filled
+        return _only(filled, self._wanted.shown_fields) if self._wanted.shown_fields else filled
 
 
 def event(record: dict[str, Any]) -> bytes:
@@ -146,6 +148,18 @@ def models(name: str, created: int) -> dict[str, Any]:
 def model(name: str, created: int) -> dict[str, Any]:
     """The served model."""
     return {"id": name, "object": "model", "created": created, "owned_by": "securecoderl-edge"}
+
+
+def _only(record: dict[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """The values at paths such as ``sce/verdict``, as llama.cpp does: what is missing is left out."""
+    found = {}
+    for path in paths:
+        value: Any = record
+        for key in path.split("/"):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            found[path] = value
+    return found
 
 
 def _calls(choice: Choice) -> list[dict[str, Any]]:

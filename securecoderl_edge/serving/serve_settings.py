@@ -22,7 +22,7 @@ MAX_REPAIRS = 5
 MAX_PROGRAMS = 256
 # Of the time limit of a problem in such a request.
 MAX_SECONDS = 10.0
-# Of the characters of an assertion in such a request.
+# Of the characters of an assertion in such a request, and of all of one for a completion.
 LONGEST_ASSERTION = 1 << 14
 # Of the clients that get status 429.
 RETRY_SECONDS = 1

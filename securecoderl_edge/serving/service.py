@@ -18,6 +18,7 @@ from securecoderl_edge.generation.answers import Answer, check
 from securecoderl_edge.generation.code_blocks import best_first, check_answers
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.runtimes.text_writer import TextWriter
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.conversation import prompt_of
@@ -240,7 +241,9 @@ class Service:
             prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None) + wanted.prefill
         except SceError as error:
             raise Fault(400, str(error), param="messages") from None
-        (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, watcher.token)
+        (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, _listener(wanted, watcher))
+        if wanted.is_skipped:
+            return Result(tuple(Choice(each, "", blocks=()) for each in sampled), sampled[0].prompt_tokens, 0)
         texts = [(each, f"{wanted.prefill}{each.text}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
@@ -260,10 +263,13 @@ class Service:
         if wanted.hole is not None:
             filled, is_cut = self._prompt_of(wanted.hole, wanted.sampling.max_tokens)
             prompts, texts, suffix = (filled,), [wanted.hole.prefix], wanted.hole.suffix
-        sampled = client.generate(prompts, wanted.samples, wanted.sampling, watcher.token)
+        echoes = texts if wanted.echoes else [""] * len(texts)
+        for number, echo in enumerate(echoes):
+            for sample in range(wanted.samples if echo else 0):
+                watcher.token(number, sample, echo)
+        sampled = client.generate(prompts, wanted.samples, wanted.sampling, _listener(wanted, watcher))
         prompt_tokens = sum(each[0].prompt_tokens for each in sampled)
         tokens = sum(len(each.token_ids) for completions in sampled for each in completions)
-        echoes = texts if wanted.echoes else [""] * len(texts)
         if wanted.is_skipped:
             choices = [
                 Choice(completion, "", echo=echo)
@@ -301,6 +307,11 @@ class Service:
         # Of a short context half is for what is there.
         room = max(self.engine.length - max_tokens, self.engine.length // 2)
         return infill_prompt(hole, tokens, encode, room)
+
+
+def _listener(wanted: Wanted, watcher: Watcher) -> OnToken | None:
+    """What is told of the tokens; nothing of the one that only computes the prompt."""
+    return None if wanted.is_skipped else watcher.token
 
 
 def _chosen(answer: Answer, wanted: Wanted, echo: str = "") -> tuple[Choice, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras, Prompt
+from securecoderl_edge.runtimes.gguf.batching import PROMPT_TOKENS
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, Sampling
 from securecoderl_edge.serving.json_grammar import json_grammar
@@ -78,6 +80,14 @@ def test_reports_have_the_probabilities_of_prompt_and_completion(runtime: GgufRu
         assert again.prompt_reports[place].logprob == pytest.approx(completion.reports[0].logprob, abs=1e-3)
 
 
+def test_a_completion_names_the_stop_string_that_ended_it(runtime: GgufRuntime) -> None:
+    (plain,) = decode(runtime, (PROMPT, GREEDY, NO_EXTRAS))
+    stop = plain.text[3:6]
+    (stopped,) = decode(runtime, (PROMPT, replace(GREEDY, stop=("never there", stop)), NO_EXTRAS))
+    assert (plain.stop, stopped.stop, stopped.finish) == ("", stop, "stop")
+    assert stopped.text == plain.text[: plain.text.index(stop)]
+
+
 def test_a_prompt_longer_than_a_reported_part_is_reported_whole(runtime: GgufRuntime) -> None:
     prompt = "print(1)\n" * 20
     (completion,) = decode(runtime, (prompt, Sampling(0.0, 1), Extras(alternatives=0, reports_prompt=True)))
@@ -136,6 +146,52 @@ def test_a_grammar_that_cannot_be_read_is_known_beforehand(runtime: GgufRuntime)
     for wrong in ("root ::= (((", "root ::= root", "other ::= [a]", "root ::= missing"):
         assert not runtime.knows_grammar(wrong)
     assert decode(runtime, (PROMPT, GREEDY, NO_EXTRAS))[0].text
+
+
+def test_long_prompts_keep_a_short_one_waiting_for_one_step_only(runtime: GgufRuntime) -> None:
+    reports = Extras(alternatives=0, reports_prompt=True)
+    long = [
+        DecodingTask(key, f"# {key}\n" + "print(1)\n" * 100, GREEDY, sample, None, extras)
+        for key, (sample, extras) in enumerate(((0, NO_EXTRAS), (0, reports)))
+    ]
+    sizes = [len(runtime.encode(str(task.prompt))) for task in long]
+    assert min(sizes) > 2 * PROMPT_TOKENS
+    sibling = replace(long[0], key=2)
+    batch = runtime.open_batch(4, max(sizes) + 20)
+    batch.add([*long, sibling])
+    assert batch.step() == []
+    batch.add([DecodingTask(9, PROMPT, replace(GREEDY, max_tokens=1))])
+    (short,) = batch.step()
+    assert (short.key, short.completion is None) == (9, False)
+    steps, done = 2, dict[int, Completion]()
+    while len(done) < 3:
+        steps += 1
+        done |= {each.key: each.completion for each in batch.step() if each.completion is not None}
+    assert steps >= sum(sizes) // PROMPT_TOKENS  # the sibling's prompt is copied
+    for task in (*long, sibling):
+        batch = runtime.open_batch(4, max(sizes) + 20)
+        batch.add([task])
+        alone = None
+        while alone is None:
+            alone = next((each.completion for each in batch.step()), None)
+        assert alone.token_ids == done[task.key].token_ids
+        assert [each.raw for each in alone.prompt_reports] == [each.raw for each in done[task.key].prompt_reports]
+    assert "".join(each.raw for each in done[1].prompt_reports) == long[1].prompt
+
+
+@pytest.mark.parametrize("gone", [(), (0,), (0, 1), (1,)])
+def test_a_sample_whose_prompt_another_one_was_computing_gets_the_same_tokens(
+    runtime: GgufRuntime, gone: tuple[int, ...]
+) -> None:
+    prompt = "print(1)\n" * 100
+    batch = runtime.open_batch(4, 1000)
+    batch.add([DecodingTask(key, prompt, GREEDY) for key in range(3)])
+    batch.step()
+    batch.drop(gone)
+    found: dict[int, Completion] = {}
+    while len(found) < 3 - len(gone):
+        found |= {each.key: each.completion for each in batch.step() if each.completion is not None}
+    assert {each.token_ids for each in found.values()} == {runtime.generate([prompt], 1, GREEDY)[0][0].token_ids}
 
 
 def test_a_reused_prefix_changes_no_token(runtime: GgufRuntime) -> None:

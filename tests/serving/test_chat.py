@@ -276,6 +276,43 @@ def test_no_tokens_with_echo_give_the_prompt(scorer: Scorer) -> None:
     assert record["choices"][0]["sce"]["accepted"] is None
 
 
+def streamed(served: Served, path: str, body: dict[str, Any]) -> dict[int, str]:
+    """The text of each choice of a stream."""
+    events = served.ask("POST", path, {**body, "stream": True}).events
+    texts: dict[int, str] = {}
+    for choice in (choice for event in events[:-1] for choice in event["choices"]):
+        text = choice["text"] if "text" in choice else choice["delta"].get("content", "")
+        texts[choice["index"]] = texts.get(choice["index"], "") + text
+    return texts
+
+
+@pytest.mark.parametrize("prompt", ["def add(a, b):", ["ab", "a longer prompt"], [[97, 98], [99]], "a"])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("text", ["", "x", "return a + b"])
+def test_a_stream_with_echo_has_the_text_of_the_whole_answer(scorer: Scorer, prompt: Any, n: int, text: str) -> None:
+    body = {"prompt": prompt, "n": n, "echo": True}
+    with talking(scorer, text) as (served, _):
+        whole = served.ask("POST", TEXT, body).record["choices"]
+        assert streamed(served, TEXT, body) == {choice["index"]: choice["text"] for choice in whole}
+
+
+@pytest.mark.parametrize(("path", "fields", "shown"), [
+    (TEXT, {"prompt": "abc"}, ["", ""]), (TEXT, {"prompt": ["a", "b"], "echo": True}, ["a", "a", "b", "b"]),
+    (CHAT, {"messages": [USER]}, ["", ""]), (CHAT, {"messages": [USER], "tools": [TOOL]}, ["", ""]),
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["max_tokens", "n_predict"])
+def test_no_tokens_are_none_also_in_a_stream(
+    scorer: Scorer, path: str, fields: dict[str, Any], shown: list[str], name: str
+) -> None:
+    body = {**fields, "n": 2, name: 0}
+    with talking(scorer, "xyz") as (served, _):
+        assert list(streamed(served, path, body).values()) == shown
+        record = served.ask("POST", path, body).record
+    texts = [choice["message"]["content"] if path == CHAT else choice["text"] for choice in record["choices"]]
+    assert (texts, record["usage"]["completion_tokens"]) == (shown, 0)
+    assert {choice["sce"]["verdict"] for choice in record["choices"]} == {"no program"}
+
+
 FILE = {"prompt": "def add(a, b):\n    ", "suffix": "\n\nprint(add(1, 2))\nprint(add(3, 4))\n"}
 
 
@@ -307,12 +344,19 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
         record = served.ask("POST", INFILL, body).record
         warmed = served.ask("POST", INFILL, {**body, "n_predict": 0, "samplers": []}).record
         events = served.ask("POST", INFILL, {**body, "stream": True}).events
+        empty = served.ask("POST", INFILL, {**body, "n_predict": 0, "stream": True}).events
+        stopped = served.ask("POST", INFILL, {**body, "stop": ["never", "le"]}).record
+        cut = served.ask("POST", INFILL, {**body, "n_predict": 1}).record
     extra = (*(5, *map(ord, "x.py\ny\n")), *(5, *map(ord, "file\n")))
     assert runtime.tasks[0].prompt == (1, *extra, 2, *map(ord, "ab"), 3, ord("c"), 4)
     assert (record["content"], record["stop"], record["truncated"]) == ("filled", True, False)
     assert (record["tokens_predicted"], record["tokens_evaluated"]) == (2, 5)
     assert (warmed["content"], warmed["tokens_predicted"]) == ("", 0)
     assert "".join(event["content"] for event in events) == "filled"
+    assert [(event["content"], event["stop"]) for event in empty] == [("", True)]
+    assert (record["stop_type"], record["stopping_word"]) == ("eos", "")
+    assert (stopped["content"], stopped["stop_type"], stopped["stopping_word"]) == ("fil", "word", "le")
+    assert (cut["content"], cut["stop_type"], cut["stopping_word"]) == ("fil", "limit", "")
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
 
 

@@ -120,7 +120,8 @@ def able(scorer: Scorer) -> Iterator[Served]:
 
 
 def test_continue_completes_a_line_through_its_own_template(able: Served) -> None:
-    """A request of its tab completion, with template and stop words of core/autocomplete/templating."""
+    """A request of its tab completion, with the template of the page and stop words as for this model."""
+    assert "<|fim_prefix|>{{{prefix}}}<|fim_suffix|>{{{suffix}}}<|fim_middle|>" in PAGE
     stops = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
              "<|file_sep|>", "<|im_start|>", "<|im_end|>", "/src/", "#- coding: utf-8", "```"]  # fmt: skip
     body = {"prompt": "<|fim_prefix|>a = <|fim_suffix|>\n<|fim_middle|>", "model": "echo", "max_tokens": 64,
@@ -160,6 +161,26 @@ def test_llama_vscode_gets_completions_edits_and_chats(able: Served) -> None:
             "dry_allowed_length": 2, "dry_penalty_last_n": -1, "max_tokens": -1,
             "timings_per_token": False}  # fmt: skip
     assert able.ask("POST", CHAT, edit).record["choices"][0]["message"]["content"] == "x = 1\n"
+
+
+def test_llama_vim_gets_the_fields_that_it_names_and_warms_a_chat(able: Served) -> None:
+    """The bodies of autoload/llama.vim; llama.vscode also sends ``n_cmpl``, and ``lora`` where one is set."""
+    hole = {"id_slot": 0, "input_prefix": "a\n", "input_suffix": "\nb", "input_extra": [], "prompt": "x",
+            "n_predict": 64, "stop": [], "n_indent": 0, "top_k": 40, "top_p": 0.9,
+            "samplers": ["top_k", "top_p", "infill"],
+            "stream": False, "cache_prompt": True, "t_max_prompt_ms": 500, "t_max_predict_ms": 1000}  # fmt: skip
+    fields = ["content", "timings/prompt_n", "truncated", "tokens_cached", "sce/verdict"]
+    filled = able.ask("POST", INFILL, {**hole, "response_fields": fields}).record
+    assert filled == {"content": "x = 1\n", "truncated": False, "sce/verdict": filled["sce/verdict"]}
+    warmed = able.ask("POST", INFILL, {**hole, "n_predict": 0, "samplers": [], "response_fields": [""]})
+    assert (warmed.status, warmed.record) == (200, {})
+    several = able.ask("POST", INFILL, {**hole, "n_cmpl": 3, "lora": [{"id": 0, "scale": 0.5}]}).record
+    assert (several["content"], len(several["choices"])) == ("x = 1\n", 3)
+    messages = [{"role": "user", "content": "Edit."}]
+    chat = {"id_slot": 1, "messages": messages, "samplers": [], "n_predict": 0, "stream": False, "cache_prompt": True}
+    warmed = able.ask("POST", CHAT, {**chat, "response_fields": [""]})
+    assert warmed.record["choices"][0]["message"]["content"] == ""
+    assert able.ask("POST", INFILL, {**hole, "response_fields": [1]}).status == 400
 
 
 def test_lm_eval_gets_generations_and_likelihoods(able: Served) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from served import EchoRuntime, echo
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.serving.engine import Cancelled, Client, Engine, ModelFailed, Unfit
 
@@ -98,6 +99,39 @@ def test_a_cancelled_request_frees_its_rows_and_those_that_wait_get_them(engine:
     runtime.before_step = lambda: None
     found = Client(engine).generate(["next"], 3, Sampling(seed=1))[0]
     assert [each.text for each in found] == [text_of("next", 1, sample) for sample in range(3)]
+
+
+def adds_of(runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch) -> list[list[DecodingTask]]:
+    """The tasks of each addition to the batch, from now on."""
+    added: list[list[DecodingTask]] = []
+    batch = runtime.batches[0]
+    add = batch.add
+
+    def note(tasks: Sequence[DecodingTask]) -> None:
+        added.append(list(tasks))
+        add(tasks)
+
+    monkeypatch.setattr(batch, "add", note)
+    return added
+
+
+@pytest.mark.parametrize("extras", [NO_EXTRAS, Extras(alternatives=0, reports_prompt=True)])
+def test_few_long_prompts_join_between_two_steps(
+    runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch, extras: Extras
+) -> None:
+    engine = Engine(runtime, rows=16, length=2000)
+    added = adds_of(runtime, monkeypatch)
+    prompts = [f"{number} " + "a " * size for number, size in enumerate((600, 600, 200, 200, 200, 200, 5, 5))]
+    with ThreadPoolExecutor(8) as threads:
+        asked = [threads.submit(Client(engine, extras).generate, [each], 2, Sampling()) for each in prompts]
+        for future in asked:
+            future.result()
+    engine.close()
+    assert sum(map(len, added)) == 16
+    for tasks in added:
+        texts = [str(task.prompt) for task in tasks]
+        *others, _ = texts if extras.reports_prompt else dict.fromkeys(texts)
+        assert sum(map(runtime.count_tokens, others)) < 512
 
 
 def test_a_client_that_was_cancelled_before_gets_nothing(engine: Engine) -> None:
@@ -187,6 +221,33 @@ def test_closing_ends_running_and_waiting_requests(runtime: EchoRuntime) -> None
             with pytest.raises(Cancelled):
                 future.result()
     assert runtime.batches[0].is_closed
+
+
+def test_closing_does_not_wait_for_a_step_that_hangs_and_opens_nothing_afterwards(
+    runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("securecoderl_edge.serving.engine._LAST_STEP_SECONDS", 0.1)
+    lines: list[str] = []
+    engine = Engine(runtime, 3, 2000, lines.append)
+    hanging, killed = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hanging.set()
+        assert killed.wait(30)
+        raise SceError("the process is gone")
+
+    runtime.before_step = hang
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(Client(engine).generate, ["x"], 2, Sampling())
+        assert hanging.wait(30)
+        engine.close()
+        assert not killed.is_set()
+        with pytest.raises(Cancelled):
+            running.result(30)
+    killed.set()  # as when the runtime is closed
+    engine._thread.join(30)
+    assert not engine._thread.is_alive()
+    assert (len(runtime.batches), lines) == (1, [])
 
 
 def test_samples_of_a_real_model_are_those_that_it_gives_alone(tiny_model: Path) -> None:

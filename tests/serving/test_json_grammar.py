@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
-from securecoderl_edge.serving.json_grammar import LONGEST, SchemaError, grammar_of, json_grammar, literal
+from securecoderl_edge.serving.json_grammar import (
+    _KINDS,
+    _KNOWN,
+    LONGEST,
+    SchemaError,
+    grammar_of,
+    json_grammar,
+    literal,
+)
 
 Allows = Callable[[str, str], bool]
 
@@ -68,6 +80,8 @@ PERSON = {
         ({"type": "object", "additionalProperties": False}, ["{}"], ['{"a":1}']),
         ({"type": "object", "required": ["b"]}, ['{"b":[]}'], ["{}", '{"a":1}']),
         ({"anyOf": [{"type": "string"}, {"type": "boolean"}]}, ['"a"', "true"], ["null", "1"]),
+        ({"type": "string", "enum": [1, "a", None]}, ['"a"'], ["1", "null"]),
+        ({"type": ["integer", "null"], "enum": [1, "a", None, True, 1.5]}, ["1", "null"], ['"a"', "true", "1.5"]),
         ({"const": {"a": [1]}}, ['{"a": [1]}'], ['{"a": [2]}']),
         ({"enum": [1, "1", None, "", "a", "ab"]}, ["1", '"1"', "null", '""', '"ab"'], ["2", '"b"', '"abc"']),
         ({"type": "array", "minItems": 2, "maxItems": 3}, ["[1,2]", "[1,2,3]"], ["[]", "[1]", "[1,2,3,4]"]),
@@ -118,6 +132,8 @@ for _ in range(12):  # two to the power of 12 ways to read "[[[[[[[[[[[["
         {"enum": list(range(501))}, {"properties": {str(number): True for number in range(65)}},
         {"anyOf": [{"type": "object"}] * 17}, {"anyOf": [ARRAY, {**ARRAY, "minItems": 1}]}, DOUBLED,
         {"anyOf": [{"$ref": "#"}, {"type": "string"}]}, {"allOf": [True, True]}, {"not": {}},
+        {"type": "object", "anyOf": [{"required": ["a"]}]}, {"$ref": "#/$defs/a", "$defs": {"a": True}, "minLength": 1},
+        {"oneOf": [True], "anyOf": [True]}, {"enum": ["a"], "maxLength": 0}, {"type": "string", "const": 1},
         {"properties": {str(number): nested(9) for number in range(60)}},
         {"enum": ["x" * (LONGEST + 1)]},
     ],
@@ -126,6 +142,46 @@ for _ in range(12):  # two to the power of 12 ways to read "[[[[[[[[[[[["
 def test_a_schema_that_cannot_be_followed_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaError):
         json_grammar(schema)
+
+
+KEYWORDS = (*_KNOWN, "pattern", "minimum")
+SCHEMAS: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1200) | st.floats() | st.text(max_size=4)
+    | st.sampled_from(("string", "object", "array", "#", "#/$defs/a", "date", "a")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=4),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=300)
+@given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMAS, max_size=5), st.sampled_from((None, *_KINDS)))
+def test_any_value_of_any_keyword_gives_a_grammar_or_is_refused(schema: dict[str, Any], kind: str | None) -> None:
+    wanted = schema if kind is None else {**schema, "type": kind}
+    with suppress(SchemaError):
+        assert json_grammar(wanted).startswith("root ::= ")
+    assert grammar_of("json-0", [wanted], is_strict=False).startswith("root ::= ")
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS)
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -1, 1.5, math.inf, math.nan, 10**400, "", "x", [], [[]], ["x"], [{}], [None], {}, {"a": []}],
+    ids=str,
+)  # fmt: skip
+def test_a_malformed_value_of_a_keyword_is_no_failure(keyword: str, value: Any) -> None:
+    for kind in _KINDS:
+        with suppress(SchemaError):
+            json_grammar({"type": kind, keyword: value})
+        assert grammar_of("json-0", [{"type": kind, keyword: value}], is_strict=False)
+
+
+def test_a_value_nested_too_deeply_is_refused() -> None:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(SchemaError):
+        json_grammar({"const": value})
+    assert grammar_of("json-0", [{"const": value}], is_strict=False)
 
 
 def test_a_schema_that_is_only_itself_has_no_grammar(model: LlamaModel) -> None:

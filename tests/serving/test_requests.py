@@ -246,6 +246,12 @@ def test_what_needs_a_model_in_gguf_says_so(fields: dict[str, Any], param: str) 
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "a"}}}},
          "response_format"),
+        ({"messages": [USER, {"role": "assistant", "content": '{"name":'}], "response_format": {"type": "json_object"}},
+         "response_format"),
+        ({"messages": [USER, {"role": "assistant", "content": "I"}], "tools": [TOOL], "tool_choice": "required"},
+         "tool_choice"),
+        ({"assertions": ["f([" + "1," * 1000 + "]) == 1"] * 9}, "assertions"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0]"),
         ({"top_logprobs": 2}, "top_logprobs"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": 3}, "logprobs"), ({"frequency_penalty": 2.1}, "frequency_penalty"), ({"seed": 2**65}, "seed"),
         ({"repair": 1}, "repair"), ({"hide_tests": True}, "hide_tests"), ({"cache_prompt": 1}, "cache_prompt"),
@@ -265,7 +271,9 @@ def test_a_wrong_field_of_a_talk_is_named(fields: dict[str, Any], param: str) ->
 @pytest.mark.parametrize(
     "fields",
     [
-        {"suffix": ""}, {"tool_choice": "none"}, {"tool_choice": "auto", "tools": []}, {"repetition_penalty": 1.0},
+        {"stop": ""}, {"stop": [""]}, {"reasoning_effort": "low"}, {"verbosity": "high"}, {"lora": []},
+        {"response_fields": [""]}, {"suffix": ""},
+        {"tool_choice": "none"}, {"tool_choice": "auto", "tools": []}, {"repetition_penalty": 1.0},
         {"repeat_penalty": 1}, {"frequency_penalty": 0.0}, {"seed": -1}, {"top_k": -1},
         {"function_call": "none", "functions": []}, {"parallel_tool_calls": True}, {"top_logprobs": 0},
         {"modalities": ["text"]}, {"ignore_eos": False}, {"min_tokens": 0}, {"cache_prompt": False}, {"suffix": None},
@@ -291,6 +299,12 @@ def test_a_question_has_no_tests_whatever_results_it_has(text: str) -> None:
     assert talk(messages=[{"role": "user", "content": text}]).problem.test_count == 0
 
 
+def test_an_assistant_may_have_said_nothing() -> None:
+    nothing = {"role": "assistant", "content": None}
+    assert talk(messages=[USER, nothing, USER]).messages[1] == {"role": "assistant", "content": ""}
+    assert talk(messages=[USER, nothing]).prefill == ""
+
+
 def test_content_may_come_in_parts_of_text() -> None:
     parts = [{"type": "text", "text": "Double "}, {"type": "text", "text": "it."}]
     assert chat(messages=[{"role": "user", "content": parts}]).problem.statement == "Double it."
@@ -304,7 +318,7 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -2}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": "1"}, "temperature"), ({"temperature": 10**400}, "temperature"), ({"temperature": -1}, None),
         ({"top_p": 0}, None), ({"top_p": 1.1}, None), ({"min_p": 2}, None), ({"top_k": -2}, "top_k"),
-        ({"stop": [""]}, "stop"), ({"stop": ["a"] * 33}, "stop"), ({"stop": 5}, "stop"), ({"stop": "a" * 201}, "stop"),
+        ({"stop": ["a"] * 33}, "stop"), ({"stop": 5}, "stop"), ({"stop": "a" * 201}, "stop"),
         ({"stream": 1}, "stream"), ({"stream": True, "best_of": 2}, "stream"),
         ({"stream": True, "repair": 1}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
@@ -352,7 +366,7 @@ def test_a_text_completion_has_a_prompt_and_no_repair() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{", b"[]", b"null", b"\xff", b'{"n": NaN}', b'{"a": "\\ud800"}', b"[" * 100_000,
+        b"", b"{", b"[]", b"null", b"\xff", b'{"n": NaN}', b'{"n": -1e400}', b'{"a": "\\ud800"}', b"[" * 100_000,
         b'{"n": ' + b"9" * 5000 + b"}", b'{"n": 1, "n": 2}', b'{"messages": [{"role": "user", "role": "system"}]}',
     ],
     ids=lambda content: repr(content[:12]),

@@ -3,7 +3,7 @@
 A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
 decoding the prompt's last token itself, so the first token needs no special case. What all prompts of a request begin
 with, such as a system prompt, is computed once as well. Prompts are computed between steps, some tokens at a time, so
-that the first samples do not wait for the prompts of the others.
+that the first samples do not wait for the prompts of the others; with ``portion``, no step takes longer than so many.
 
 With ``reuses_prefixes``, or for a task that asks for it, a prompt also reuses the KV cache of earlier prompts. Those
 come from batches of other shapes, which some kernels round differently, so samples then depend on earlier requests.
@@ -31,7 +31,7 @@ from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion,
 # Copying a sequence takes about as long as computing this number of tokens.
 _LEAST_PREFIX = 16
 # Tokens of prompts that are computed before a decoding step, and the rest of the last prompt.
-_PROMPT_TOKENS = 128
+PROMPT_TOKENS = 128
 # Tokens of a prompt whose logits are computed at a time: a row of them has as many numbers as the vocabulary.
 _REPORTED = 32
 
@@ -57,13 +57,26 @@ class GgufTask:
 
 @dataclass
 class _Sequence:
-    """A sequence of the context with the completion of a task; ``filled`` tokens of it are in the KV cache."""
+    """A sequence of the context with the completion of a task; ``filled`` tokens of it are in the KV cache.
+
+    Before it ``is_begun``, the cache is still that of an earlier task.
+    """
 
     task: GgufTask
     partial: PartialCompletion
     news: list[str]
-    filled: int
+    filled: int = 0
+    is_begun: bool = False
     constraint: Constraint | None = None
+
+    @property
+    def missing(self) -> int:
+        """Tokens of the prompt that are not computed, without the last one, which the first step decodes."""
+        return max(0, len(self.task.prompt) - 1 - self.filled)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_begun and not self.missing
 
     @property
     def next_token(self) -> int:
@@ -75,10 +88,14 @@ class BatchDecoder:
 
     Args:
         reuses_prefixes: reuse prefixes of earlier prompts, also of those in earlier requests.
+        portion: tokens of prompts that a step computes at most, those of the shortest rest first; None: `add` computes
+            whole prompts.
     """
 
-    def __init__(self, model: LlamaModel, context: LlamaContext, reuses_prefixes: bool = False) -> None:
-        self._model, self._context, self._reuses_prefixes = model, context, reuses_prefixes
+    def __init__(
+        self, model: LlamaModel, context: LlamaContext, reuses_prefixes: bool = False, portion: int | None = None
+    ) -> None:
+        self._model, self._context, self._reuses_prefixes, self._portion = model, context, reuses_prefixes, portion
         # The index in this list is that of the context.
         self._sequences: list[_Sequence | None] = []
         # What all prompts begin with, and the sequence that was last made to begin with it.
@@ -105,34 +122,42 @@ class BatchDecoder:
         tokens = 0
         while pending and len(tasks) < free:
             if not tasks or tasks[-1].prompt != pending[0].prompt:
-                if tokens >= _PROMPT_TOKENS:
+                if tokens >= PROMPT_TOKENS:
                     break
                 tokens += len(pending[0].prompt)
             tasks.append(pending.popleft())
         return tasks
 
     def add(self, tasks: Sequence[GgufTask]) -> None:
-        """Compute the prompts of tasks in free sequences."""
+        """Give tasks free sequences, and compute their prompts, unless steps compute them in portions."""
         pending = deque(tasks)
-        fresh: list[int] = []
-        copies: list[tuple[int, int]] = []
         self._sequences += [None] * min(self._context.sequences - len(self._sequences), len(pending))
         for index, occupant in enumerate(self._sequences):
-            if occupant is not None or not pending:
-                continue
-            task = pending.popleft()
-            sibling = self._sibling_of(task)
-            sequence = self._sequences[index] = self._begin(task)
-            if sibling is not None:
-                copies.append((sibling, index))
-                continue
-            sequence.filled = self._prepare(index, task)
-            fresh.append(index)
-        self._compute_prompts(fresh)
-        for source, target in copies:
-            sequence = self._sequence(target)
-            sequence.filled = self._context.copy(source, target, sequence.filled)
-        self._compute_prompts([target for _, target in copies])
+            if occupant is None and pending:
+                self._sequences[index] = self._open(pending.popleft())
+        if self._portion is None:
+            self._fill(None)
+
+    def _fill(self, portion: int | None) -> None:
+        """Compute prompts, at most so many tokens of them; first those that others copy."""
+        for _ in range(2):
+            waiting = [(index, each) for index, each in enumerate(self._sequences) if each and not each.is_ready]
+            if portion is not None:
+                waiting.sort(key=lambda pair: pair[1].missing)
+            begun = [(index, each) for index, each in waiting if each.is_begun or self._begin(index, each)]
+            rows: list[tuple[int, int, int]] = []
+            ends: list[tuple[_Sequence, int]] = []
+            for index, sequence in begun:
+                size = sequence.missing if portion is None else min(sequence.missing, portion)
+                portion = None if portion is None else portion - size
+                end = sequence.filled + size
+                if sequence.task.extras.reports_prompt:
+                    self._report_prompt(index, end)
+                rows += [(sequence.task.prompt[at], at, index) for at in range(sequence.filled, end)]
+                ends.append((sequence, end))
+            self._compute(rows)
+            for sequence, end in ends:
+                sequence.filled = end
 
     def drop(self, keys: Collection[Any]) -> None:
         """Free the sequences of tasks before their end."""
@@ -140,11 +165,27 @@ class BatchDecoder:
             if sequence is not None and sequence.task.key in keys:
                 self._sequences[index] = None
 
-    def _sibling_of(self, task: GgufTask) -> int | None:
-        """A sequence with the same prompt; one of which every token is reported computes it itself."""
-        if task.extras.reports_prompt:
+    def _begin(self, index: int, sequence: _Sequence) -> bool:
+        """Give a sequence its first tokens; False if it waits for another one with the same prompt, to copy it."""
+        sibling = self._sibling_of(sequence)
+        if sibling is None:
+            sequence.filled = self._prepare(index, sequence.task)
+        elif self._sequence(sibling).is_ready:
+            sequence.filled = self._context.copy(sibling, index, len(sequence.task.prompt) - 1)
+        else:
+            return False
+        sequence.is_begun = True
+        return True
+
+    def _sibling_of(self, sequence: _Sequence) -> int | None:
+        """One that was begun with the same prompt; one of which every token is reported computes it itself."""
+        if sequence.task.extras.reports_prompt:
             return None
-        alike = (at for at, other in enumerate(self._sequences) if other and other.task.prompt == task.prompt)
+        alike = (
+            at
+            for at, other in enumerate(self._sequences)
+            if other and other.is_begun and other.task.prompt == sequence.task.prompt
+        )
         return next(alike, None)
 
     def _prepare(self, index: int, task: GgufTask) -> int:
@@ -167,7 +208,7 @@ class BatchDecoder:
         """Make a sequence hold the first tokens of ``source``; returns how many it holds."""
         return self._context.cut(index, length) if source == index else self._context.copy(source, index, length)
 
-    def _begin(self, task: GgufTask) -> _Sequence:
+    def _open(self, task: GgufTask) -> _Sequence:
         news: list[str] = []
         writer = TextWriter(task.sampling.stop, news.append, end_of_program(task.facts))
         pieces = BytesText(self._model.piece)
@@ -178,19 +219,7 @@ class BatchDecoder:
             open_grammar = partial_of(self._model.open_grammar, task.extras.grammar)
             encode = partial_of(self._model.tokenize, is_plain=True)
             constraint = Constraint(open_grammar, task.extras.grammar_after, encode)
-        return _Sequence(task, partial, news, len(task.prompt) - 1, constraint)
-
-    def _compute_prompts(self, indices: list[int]) -> None:
-        """Feed the prompts of sequences in full batches, without what they hold and without their last tokens."""
-        rows = []
-        for index in indices:
-            sequence = self._sequence(index)
-            last = len(sequence.task.prompt) - 1
-            if sequence.task.extras.reports_prompt:
-                self._report_prompt(index)
-            rows += [(sequence.task.prompt[position], position, index) for position in range(sequence.filled, last)]
-            sequence.filled = last
-        self._compute(rows)
+        return _Sequence(task, partial, news, constraint=constraint)
 
     def _compute(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Feed (token, position, sequence) in full batches."""
@@ -200,21 +229,21 @@ class BatchDecoder:
             self._context.decode(list(tokens), list(positions), list(sequences), logits=False)
         self.spent += Usage(len(rows), time.perf_counter() - started)
 
-    def _report_prompt(self, index: int) -> None:
-        """Feed a prompt as `_compute_prompts` does, and report its tokens."""
+    def _report_prompt(self, index: int, end: int) -> None:
+        """Feed the tokens of a prompt up to ``end``, and report them."""
         sequence = self._sequence(index)
-        prompt = sequence.task.prompt
-        reports = [TokenReport(self._raw(prompt[0]), None)]
-        started = time.perf_counter()
-        for start in range(0, len(prompt) - 1, _REPORTED):
-            tokens = prompt[start : min(start + _REPORTED, len(prompt) - 1)]
+        prompt, reports = sequence.task.prompt, sequence.partial.prompt_reports
+        if not reports:
+            reports.append(TokenReport(self._raw(prompt[0]), None))
+        started, first = time.perf_counter(), sequence.filled
+        for start in range(first, end, _REPORTED):
+            tokens = prompt[start : min(start + _REPORTED, end)]
             positions = range(start, start + len(tokens))
             self._context.decode(list(tokens), list(positions), [index] * len(tokens), logits=True)
             for place, row in zip(positions, self._context.logits(len(tokens)), strict=True):
                 reports.append(self._report(sequence, row, prompt[place + 1]))
-        self.spent += Usage(len(prompt) - 1, time.perf_counter() - started)
-        sequence.partial.prompt_reports = reports
-        sequence.filled = len(prompt) - 1
+        self.spent += Usage(end - first, time.perf_counter() - started)
+        sequence.filled = end
 
     def _report(self, sequence: _Sequence, logits: Floats, token: int) -> TokenReport:
         wanted = min(sequence.task.extras.alternatives or 0, len(logits))
@@ -244,20 +273,24 @@ class BatchDecoder:
             if last is None:
                 continue
             gap = self._sequences.index(None)
-            self._context.copy(len(self._sequences), gap, last.filled)
+            if last.is_begun:
+                self._context.copy(len(self._sequences), gap, last.filled)
             self._sequences[gap] = last
 
     def step(self) -> list[DecodingProgress]:
-        """Decode one token of every sequence."""
+        """Decode one token of every sequence whose prompt is computed."""
         self._close_gaps()
-        if not self._sequences:
+        if self._portion is not None:
+            self._fill(self._portion)
+        ready = [index for index, sequence in enumerate(self._sequences) if sequence and sequence.is_ready]
+        if not ready:
             return []
-        sequences = [self._sequence(index) for index in range(len(self._sequences))]
+        sequences = list(map(self._sequence, ready))
         started = time.perf_counter()
         self._context.decode(
             [sequence.next_token for sequence in sequences],
             [sequence.filled for sequence in sequences],
-            list(range(len(sequences))),
+            ready,
             logits=True,
         )
         logits = self._context.logits(len(sequences))
@@ -267,7 +300,7 @@ class BatchDecoder:
                 sequence.partial.reports.append(self._report(sequence, row, token))
         self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
         progress = []
-        for index, (sequence, (token, logprob)) in enumerate(zip(sequences, drawn, strict=True)):
+        for index, sequence, (token, logprob) in zip(ready, sequences, drawn, strict=True):
             sequence.filled += 1
             sequence.partial.add(token, logprob)
             if sequence.constraint is not None and not sequence.partial.is_done:

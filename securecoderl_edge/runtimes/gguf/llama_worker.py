@@ -22,7 +22,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.extras import Extras
-from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, GgufTask
+from securecoderl_edge.runtimes.gguf.batching import PROMPT_TOKENS, BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
 from securecoderl_edge.runtimes.protocol import DecodingProgress, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -128,7 +128,7 @@ class GgufWorker:
             SceError: memory is insufficient.
         """
         context = self._fit_context(min(request["rows"], max_sequences()), request["length"])
-        self._batch = BatchDecoder(self._model, context)
+        self._batch = BatchDecoder(self._model, context, portion=PROMPT_TOKENS)
         self._send({"type": "batch", "rows": context.sequences})
 
     def use_batch(self, request: dict[str, Any]) -> None:
