@@ -170,7 +170,8 @@ class Decoder:
     def _joined(self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None) -> JoinedLinear:
         """Linear layers as one, each times its factor, after ``norm``."""
         scale = self._scale(getattr(layer, norm)) if norm is not None and not self._int8 else None
-        return JoinedLinear.of(parts, scale, self.dtype, int8=self._int8, merge=self._merge)
+        packs = not self.on_card
+        return JoinedLinear.of(parts, scale, self.dtype, int8=self._int8, merge=self._merge, packs=packs)
 
     def _separate(self, norm: str | None, layer: Any) -> Tensor | None:
         # In a row that shares one int8 scale, large factors of some columns would cost the others their digits.

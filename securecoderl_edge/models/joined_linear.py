@@ -39,13 +39,21 @@ class JoinedLinear:
 
     @classmethod
     def of(
-        cls, parts: Sequence[tuple[Any, float]], norm: Tensor | None, dtype: torch.dtype, *, int8: bool, merge: bool
+        cls,
+        parts: Sequence[tuple[Any, float]],
+        norm: Tensor | None,
+        dtype: torch.dtype,
+        *,
+        int8: bool,
+        merge: bool,
+        packs: bool = True,
     ) -> JoinedLinear:
         """Linear layers, each with a factor for its outputs.
 
         Args:
             norm: (in) factors of the inputs, those of the norm before; with int8 they must stay in the norm.
             merge: add the LoRA updates to the weights.
+            packs: `product_of` will not be asked, so weights may be `packed`.
         """
         biases = [linear.bias.float() * factor for linear, factor in parts if linear.bias is not None]
         bias = torch.cat(biases).to(dtype).contiguous() if biases else None
@@ -56,13 +64,15 @@ class JoinedLinear:
         if int8:
             return cls(Int8Weight.of(weight), bias)
         if merge or not any(_is_adapted(linear) for linear, _ in parts):
-            return cls(packed(weight.to(dtype).contiguous()), bias)
+            joined = weight.to(dtype).contiguous()
+            return cls(packed(joined) if packs else joined, bias)
         factors = [_factors(linear) for linear, _ in parts]
         reduce = torch.cat([lower for lower, _ in factors])
         upper = torch.block_diag(*(each * factor for (_, each), (_, factor) in zip(factors, parts, strict=True)))
         if norm is not None:
             reduce *= norm
-        return cls(packed(torch.cat([weight, upper], 1).to(dtype)), bias, reduce.to(dtype))
+        joined = torch.cat([weight, upper], 1).to(dtype)
+        return cls(packed(joined) if packs else joined, bias, reduce.to(dtype))
 
     @property
     def nbytes(self) -> int:

@@ -198,7 +198,8 @@ def test_ctrl_c_saves_a_checkpoint_and_exits_130(tiny_model: Path, tmp_path: Pat
     (checkpoint,) = sorted((tmp_path / "r/phases/1-sft/checkpoints").iterdir())[-1:]
     done = int(checkpoint.name.partition("-")[2])
     assert 0 < done < 500
-    assert len(metrics.read_text().splitlines()) == done
+    # The signal may come between the row of an update and its end; a resumed run writes that row anew.
+    assert len(metrics.read_text().splitlines()) in (done, done + 1)
 
 
 def test_a_full_disk_behind_stdout_is_one_sentence() -> None:

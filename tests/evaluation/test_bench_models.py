@@ -79,7 +79,7 @@ def test_a_killed_child_changes_no_figure(tiny_gguf: Path, folder: Path, monkeyp
     serve = GgufRuntime._serve
 
     def die_in_the_middle(
-        self: GgufRuntime, prompts: Any, keys: Any, sampling: Any, facts: Any, finished: Any, streamed: Any
+        self: GgufRuntime, prompts: Any, keys: Any, sampling: Any, facts: Any, part: Any, finished: Any, streamed: Any
     ) -> None:
         if not finished:  # the first try of each batch: after its first completion, whatever else was sent is lost
             receive = self._child.receive
@@ -94,7 +94,7 @@ def test_a_killed_child_changes_no_figure(tiny_gguf: Path, folder: Path, monkeyp
                 return answer
 
             self._child.receive = receive_one  # type: ignore[method-assign]
-        serve(self, prompts, keys, sampling, facts, finished, streamed)
+        serve(self, prompts, keys, sampling, facts, part, finished, streamed)
 
     monkeypatch.setattr(GgufRuntime, "_serve", die_in_the_middle)
     # Beside other work the second bench might find the processor slower; the log is named after the time limits too.

@@ -18,7 +18,6 @@ from quick import few
 from tiny_families import FAMILIES, VARIED, build_family
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models import packed_weight
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.drawing import draw_tokens
@@ -214,10 +213,7 @@ def logits_of(
     """(rows, T, V) along fixed tokens, behind prompts of several lengths, while the cache grows."""
     decoder = Decoder(model, dtype, merge=merge, int8=int8)
     decoder.on_card = on_card
-    with pytest.MonkeyPatch.context() as patch:
-        if on_card:  # a card's weights are never packed
-            patch.setattr(packed_weight, "_is_for_onednn", lambda weight: False)
-        decoder.refresh()
+    decoder.refresh()
     batch, seen = RunningBatch(decoder), []
     tokens = torch.randint(3, 300, (len(PROMPTS), LENGTH), generator=torch.Generator().manual_seed(5))
     batch.admit([0, 1, 2], PROMPTS)

@@ -17,7 +17,7 @@ from dataset_files import MBPP_RECORD
 from quick import few
 
 MEBIBYTE = 1 << 20
-MOST_MIB, MOST_CPU_SECONDS = 1500, 60  # the latter on a machine that is a third as fast as ours
+MOST_MIB, MOST_CPU_SECONDS = 1500, 180  # a slow machine next to other work needs more than 60 for one of them
 PROBLEM = {"id": "a", "statement": "Print one.", "tests": [{"input": "1", "output": "1"}]}
 # As a first record it tells the format of what follows.
 FIRST = {"problem": json.dumps(PROBLEM).encode() + b"\n", "mbpp": json.dumps(MBPP_RECORD).encode() + b"\n"}
