@@ -102,7 +102,7 @@ def test_a_killed_child_changes_no_figure(tiny_gguf: Path, folder: Path, monkeyp
     shutil.copy(folder / "whole" / CALIBRATION_FILE, folder / "killed")
     code, found, err = run(*args, "--out", "killed")
     assert code == 0, err
-    assert len(set(deaths)) >= 2
+    assert deaths
     assert quality(found) == quality(expected)
     assert completions(folder / "killed") == completions(folder / "whole")
 
