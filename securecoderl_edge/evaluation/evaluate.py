@@ -146,7 +146,8 @@ def evaluate(
 
             def ended(at: int, sample: int, completion: Completion, asked: list[_Asked] = asked) -> None:
                 nonlocal before
-                spent, before = runtime.usage() - before, runtime.usage()
+                now = runtime.usage()
+                spent, before = now - before, now
                 generation = {**_generation(completion), **asked[at].facts_of_row(format)}
                 collected.keep(asked[at].problem.id, sample, generation, spent)
 
@@ -241,7 +242,7 @@ def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int
 
 
 class Collected:
-    """Finished rows, rows in the sandbox, and their log."""
+    """Finished rows, completions without a score, rows in the sandbox, and their log."""
 
     def __init__(
         self,
@@ -258,7 +259,8 @@ class Collected:
         self._wanted = [(problem.id, sample) for chunk in chunks for problem in chunk for sample in range(samples)]
         self._rows = self._of_these(log.rows() if log is not None else {})
         self.reused = len(self._rows)
-        self._completions = self._of_these(log.completions() if log is not None else {})
+        logged = self._of_these(log.completions() if log is not None else {})
+        self._completions = {key: row for key, row in logged.items() if key not in self._rows}
         self._pending: list[tuple[Row, Future[Score]]] = []
         if self._rows:
             self._report()
@@ -293,7 +295,8 @@ class Collected:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take, and log, rows that another process made."""
-        self._rows |= {(row["id"], row["sample"]): row for row in rows}
+        for row in rows:
+            self._take(row)
         self._report()
         if self._log is not None:
             self._log.append(rows)
@@ -306,16 +309,20 @@ class Collected:
             row = {**result_of(future).to_record(), **generation}
             if self._log is not None:
                 self._log.append([row])
-            self._rows[row["id"], row["sample"]] = row
+            self._take(row)
             self._report()
         self._pending.clear()
-        self._completions = {key: row for key, row in self._completions.items() if key not in self._rows}
         if self._log is not None and not self._completions:
             self._log.forget_completions(self._rows)
 
     def in_order(self) -> tuple[Row, ...]:
         """All rows, by problem and sample."""
         return tuple(self._rows[key] for key in self._wanted)
+
+    def _take(self, row: Row) -> None:
+        key = row["id"], row["sample"]
+        self._rows[key] = row
+        self._completions.pop(key, None)
 
     def _of_these(self, logged: Mapping[tuple[str, int], Row]) -> dict[tuple[str, int], Row]:
         """Those of these samples, and of the same batches."""
@@ -325,7 +332,7 @@ class Collected:
     def _report(self) -> None:
         done, rows = len(self._rows), self._rows.values()
         reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
-        completed = len(self._rows.keys() | self._completions.keys())
+        completed = done + len(self._completions)
         self._on_progress(
             EvaluationProgress(done, completed, len(self._wanted), reward / max(1, done), parsing / max(1, done))
         )

@@ -90,9 +90,10 @@ class EvaluationLog:
     def forget_completions(self, scored: Container[tuple[str, int]]) -> None:
         """Delete the completions that are ``scored``; errors as in `append`."""
         left = [row for key, row in self.completions().items() if key not in scored]
-        _write(self._completions, left)
-        if not left:
-            self._completions.unlink()
+        if left:
+            _write(self._completions, left)
+        else:
+            self._completions.unlink(missing_ok=True)
 
     def add_usage(self, usage: Usage) -> None:
         """Add the usage of a completion or batch; errors as in `append`."""
