@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.wrapping import NotWrapped, wrapped
+from securecoderl_edge.problems.wrapping import all_wrapped
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,7 @@ def wrap(file: str, config: WrapConfig) -> None:
         raise UsageError("missing --out: the file to write")
     refuse_to_overwrite(Path(config.out), config.force, file)
     problems = load_problems(file, sys.maxsize, say)
-    done, left_out = [], Counter[str]()
-    for problem in problems:
-        try:
-            done.append(wrapped(problem))
-        except NotWrapped as reason:
-            left_out[str(reason)] += 1
+    done, left_out = all_wrapped(problems)
     reasons = "; ".join(f"{count} because {reason}" for reason, count in left_out.most_common())
     if not done:
         raise SceError(f"{file}: no problem can be wrapped: {reasons}")

@@ -15,12 +15,12 @@ import itertools
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 from pools import (
     EASY_ENOUGH,
     FILES,
@@ -40,7 +40,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.train_eval_split import find_leaks, find_leaks_in_other_words
-from securecoderl_edge.problems.wrapping import NotWrapped, wrapped
+from securecoderl_edge.problems.wrapping import all_wrapped
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
 
@@ -73,7 +73,7 @@ class Maker:
         outcome = self.look(problems, rule)
         self.is_finished &= outcome.finished
         self.counts[name] = {"looked at": len(problems), **outcome.to_record()}
-        tell(f"{name}: {outcome.counts[KEPT]} of {len(problems)}{'' if outcome.finished else ', not finished'}")
+        click.echo(f"{name}: {outcome.counts[KEPT]} of {len(problems)}{'' if outcome.finished else ', not finished'}")
         return outcome.problems
 
     def look(self, problems: Sequence[Problem], rule: Rule) -> Outcome:
@@ -121,7 +121,7 @@ def main() -> None:
     if arguments.limit is None:
         write_record(maker, arguments.json)
     for name, file in maker.files.items():
-        tell(f"{name}: {file['problems']} problems")
+        click.echo(f"{name}: {file['problems']} problems")
     if arguments.limit is None and not maker.is_finished:
         sys.exit("not finished, so the files are not those of the study yet; run the same command again")
 
@@ -202,20 +202,9 @@ def make_programs(maker: Maker, train: dict[str, list[Problem]], away: Sequence[
 
 def wrapped_ones(maker: Maker, name: str, problems: Sequence[Problem]) -> list[Problem]:
     """The problems as programs; why others have no such form is counted."""
-    found, left_out = [], Counter[str]()
-    for problem in problems:
-        try:
-            found.append(wrapped(problem))
-        except NotWrapped as reason:
-            left_out[str(reason)] += 1
+    found, left_out = all_wrapped(problems)
     maker.counts[f"{name}, wrapped"] = {"wrapped": len(found), **left_out}
     return found
-
-
-def tell(text: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

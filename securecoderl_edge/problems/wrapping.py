@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,17 @@ _TOLERANCE = 1e-5  # the most that printed decimals may differ
 
 class NotWrapped(ValueError):
     """A problem has no such form; the message is the reason, a part of a sentence."""
+
+
+def all_wrapped(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
+    """The problems that have such a form, in it; and how many of the others have none, by the reason."""
+    found, left_out = [], Counter[str]()
+    for problem in problems:
+        try:
+            found.append(wrapped(problem))
+        except NotWrapped as reason:
+            left_out[str(reason)] += 1
+    return found, left_out
 
 
 def wrapped(problem: Problem) -> Problem:
