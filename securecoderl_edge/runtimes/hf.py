@@ -50,6 +50,8 @@ _NAMES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "f
 class HfRuntime:
     """Implements `protocol.Runtime` with the same decoder that training samples with."""
 
+    abilities = TEXT_ONLY
+
     def __init__(
         self,
         base: str,
@@ -107,8 +109,6 @@ class HfRuntime:
         self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
         self._parallel = max(1, parallel)
         self._spent = Usage()
-
-    abilities = TEXT_ONLY
 
     def generate(
         self,

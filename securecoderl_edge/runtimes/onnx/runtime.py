@@ -47,6 +47,8 @@ class OnnxRuntime:
         MissingExtra: onnxruntime or tokenizers is not installed.
     """
 
+    abilities = TEXT_ONLY
+
     def __init__(self, folder: Path, threads: int | None = None, parallel: int = 32, device: str = "cpu") -> None:
         self.name = folder.name
         self._tokenizer = read_tokenizer(folder)
@@ -63,8 +65,6 @@ class OnnxRuntime:
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
         return len(self._tokenizer.encode_prompt(prompt))
-
-    abilities = TEXT_ONLY
 
     def generate(
         self,
