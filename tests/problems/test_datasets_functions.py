@@ -250,6 +250,19 @@ def test_a_program_of_safesql_may_begin_where_it_is_started(tmp_path: Path, scor
     assert scorer.score(problem, problem.solutions[0]).passes_all_tests
 
 
+def test_a_rewritten_program_of_safesql_that_fails_its_tests_is_no_solution(tmp_path: Path, evaluate: Evaluate) -> None:
+    name_of_column = SAFESQL["execute_sql"].replace("WHERE title = '{title}'", "ORDER BY {title}")  # type: ignore[attr-defined]
+    tests = [
+        {"input": "price\n", "output": "('Emma', 5.0)\n('Ulysses', 9.5)"},
+        {"input": "price DESC\n", "output": "('Ulysses', 9.5)\n('Emma', 5.0)"},
+    ]
+    attacks = ["title LIMIT (SELECT 1 WHERE 'a''b' = 'a''b')"]
+    changed = {**SAFESQL, "execute_sql": name_of_column, "test_cases": tests, "test_attacks": attacks}
+    (problem,), _, _ = imported(tmp_path, [changed], evaluate)
+    assert len(problem.insecure_solutions) == 1
+    assert problem.solutions == ()
+
+
 def test_a_safe_program_of_safesql_shows_no_attack(tmp_path: Path, evaluate: Evaluate) -> None:
     constant = SAFESQL["execute_sql"].replace("{title}", "Emma")  # type: ignore[attr-defined]
     problems, dropped, _ = imported(tmp_path, [{**SAFESQL, "execute_sql": constant}], evaluate)

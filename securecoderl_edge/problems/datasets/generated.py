@@ -7,9 +7,9 @@ Of codeio the inputs are those of the generator, with a fixed seed, and the outp
 
 The programs of SafeSQL read a database file and are vulnerable, so they are insecure solutions. Here each is a function
 that gets a connection: a test builds the database in memory, and compares what the function prints for its input. The
-solution is the same program with parameters in its queries, if it can be rewritten so (`sql_parameters`); `sce data
-check` finds out whether it prints the same. Each attack becomes a security test if the program prints a line that it
-does not print when the quotes in its input are doubled: this line must not be printed.
+solution is the same program with parameters in its queries, if it can be rewritten so (`sql_parameters`) and then
+passes every test. Each attack becomes a security test if the program prints a line that it does not print when the
+quotes in its input are doubled: this line must not be printed.
 Sources: https://github.com/open-thought/reasoning-gym, https://github.com/yaof20/ReaL
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from securecoderl_edge.languages.python_source import UNREADABLE, parse, signature
@@ -28,7 +28,7 @@ from securecoderl_edge.problems.datasets.secodeplt import check_needs
 from securecoderl_edge.problems.datasets.sql_parameters import with_parameters
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
-from securecoderl_edge.problems.problem import Problem, SecurityTest
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import ProblemError, text
 
 _FUNCTION, _INPUTS, _SEED, _TOLERANCE = "main_solution", 10, 7, 1e-6
@@ -67,10 +67,10 @@ _TASK = (
 _PRINTED = """\
 import contextlib, io, sys
 
-def printed(program, given):
+def printed(program, given, database="data"):
     out, sys.stdin = io.StringIO(), io.StringIO(given)
     with contextlib.redirect_stdout(out), contextlib.suppress(Exception):
-        exec(program, {"__name__": "__main__"})
+        exec(program.replace("file:data?", f"file:{database}?"), {"__name__": "__main__"})
     return out.getvalue()
 """
 
@@ -115,30 +115,30 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
     database, program = (_CONNECT.sub(_IN_MEMORY, text(record, key)).strip() for key in ("construct_db", "execute_sql"))
     if not statement.strip():
         raise DropRecord("no statement")
-    if not parse(database) or not parse(program) or _IN_MEMORY not in database or _IN_MEMORY not in program:
+    built, runs = parse(database), parse(program)
+    if not built or not runs or _IN_MEMORY not in database or _IN_MEMORY not in program:
         raise DropRecord("its code does not connect to a database")
-    given = f"{_SETUP}\n{database}"
+    given = f"{_SETUP}\n{ast.unparse(ast.Module([*_statements(built.body)], []))}"
     leaked = _leaked_lines(f"{given}\nbuiltins.input = ask\n{program}\n", attacks, evaluate)
     if not leaked:
         raise DropRecord("no attack changes the output of the program")
-    secure = with_parameters(program)
     inputs, outputs = [t.get("input") for t in tests], [t.get("output") for t in tests]
     usable = stdin_tests(inputs, outputs, identifier, tally)
+    insecure, secure = map(_as_function, (program, with_parameters(program)))
+    if not _passes(f"{given}\n{insecure}", usable, evaluate):
+        raise DropRecord("its program fails its tests")
     return Problem(
         id=identifier,
         statement=f"{statement.strip()}\n\n{_TASK}",
         kind="call",
         entry_point=_QUERY,
-        assertions=tuple(
-            f"{given}\nassert lines({test.input!r}) == {[line.rstrip() for line in test.output.strip().splitlines()]!r}"
-            for test in usable
-        ),
+        assertions=tuple(f"{given}\nassert lines({test.input!r}) == {_lines(test.output)!r}" for test in usable),
         security_tests=tuple(
             SecurityTest(f"injection {number}", 89, assertion=f"{given}\nassert {line!r} not in lines({attack!r})")
             for number, (attack, line) in enumerate(leaked, 1)
         ),
-        solutions=(_as_function(secure),) if secure else (),
-        insecure_solutions=(_as_function(program),),
+        solutions=(secure,) if _passes(f"{given}\n{secure}", usable, evaluate) else (),
+        insecure_solutions=(insecure,),
         source="safesql",
         tags=("CWE-89",),
     )
@@ -155,6 +155,19 @@ def _leaked_lines(program: str, attacks: list[Any], evaluate: Evaluate) -> list[
         lines = [line.rstrip() for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
         found += [(attack, lines[0])] if lines else []
     return found
+
+
+def _passes(program: str, tests: Iterable[Test], evaluate: Evaluate) -> bool:
+    """Whether the function prints the output of each test, which has a database of its own."""
+    program = f"{program}\nprint(*lines(sys.stdin.read()), sep='\\n')"
+    wanted = [(test.input, _lines(test.output)) for test in tests]
+    printed = f"printed({program!r}, given, f'data{{number}}').strip().splitlines()"
+    same = f"all({printed} == lines for number, (given, lines) in enumerate({wanted!r}))"
+    return evaluate(_PRINTED, "printed", same).value == "True"
+
+
+def _lines(output: str) -> list[str]:
+    return [line.rstrip() for line in output.strip().splitlines()]
 
 
 def _as_function(program: str) -> str:
@@ -179,7 +192,11 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 class _Connected(ast.NodeTransformer):
-    """Puts the connection in the place of calls that open it."""
+    """Puts the connection in the place of calls that open it; it keeps its name in functions inside."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        return ast.Pass() if ast.unparse(node) == "connection = connection" else node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -2,7 +2,7 @@
 
 Queries are followed through f-strings, ``+``, ``%``, ``str.format`` and variables that are assigned once. Each value in
 one becomes ``?``, with the quotes and the ``%`` of LIKE around it, and goes to ``execute`` as a parameter. Names of
-columns or other parts of a query cannot be parameters: such a program then fails its tests, which decide.
+columns or other parts of a query cannot be parameters: such a program then fails its tests, which decide at the import.
 """
 
 from __future__ import annotations
