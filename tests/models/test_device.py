@@ -137,11 +137,20 @@ def test_the_cpu_is_taken_without_a_look_at_gpus(monkeypatch: pytest.MonkeyPatch
     assert choose_device("cpu") == "cpu"
 
 
-@pytest.mark.parametrize(("ratio", "expected"), [(0.24, torch.bfloat16), (0.5, torch.float32)])
+@pytest.mark.parametrize(
+    ("flag", "ratio", "expected"),
+    [
+        ("avx512_bf16", 0.24, torch.bfloat16),
+        ("avx512_bf16", 0.5, torch.float32),
+        ("avx512f", 0.24, torch.float32),
+        ("amx_bf16", 0.5, torch.bfloat16),  # next to other work: two runs compute in the same format
+    ],
+)
 def test_a_cpu_trains_in_bf16_only_if_its_products_take_far_less_time(
-    ratio: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    flag: str, ratio: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
+    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset({flag}))
+    monkeypatch.setattr(device, "cpu_has_bf16", lambda: flag != "avx512f")
     monkeypatch.setattr(device, "_time_in_bf16", lambda *_: ratio)
     device.bf16_products_are_far_faster.cache_clear()
     try:
