@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -102,21 +101,23 @@ def copy_files(folder: Path, number: int, largest: int) -> int:
 
 
 def run(command: str, folder: Path) -> dict[str, Any]:
-    """One turn: seconds, and the report."""
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    """One turn: seconds, memory of the largest of its processes, and the report."""
     safe = {"PYTHONSAFEPATH": "1"}  # nothing is imported from the files
     environment = {**os.environ, **safe, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-    with tempfile.TemporaryFile("w+") as out:
-        done = subprocess.run(
-            [sys.executable, *COMMANDS[command]], cwd=folder, stdout=out, stderr=subprocess.PIPE, env=environment
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *COMMANDS[command]], cwd=folder, stdout=out, stderr=errors, env=environment
         )
-        wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-        if done.returncode not in (0, 1):
-            raise SystemExit(f"{command}: {done.stderr.decode()}")
+        _, status, used = os.wait4(process.pid, 0)
+        wall, process.returncode = time.perf_counter() - started, os.waitstatus_to_exitcode(status)
+        if process.returncode not in (0, 1):
+            errors.seek(0)
+            raise SystemExit(f"{command}: {errors.read()}")
         out.seek(0)
         report = json.load(out)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall_seconds": round(wall, 2), "cpu_seconds": round(cpu, 2), "report": report}
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss >> 10
+    return {"wall_seconds": round(wall, 2), "cpu_seconds": round(cpu, 2), "peak_process_mib": peak, "report": report}
 
 
 def agreement(ours: dict[str, Any], stock: dict[str, Any]) -> dict[str, Any]:
