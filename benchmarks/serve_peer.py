@@ -1,8 +1,10 @@
 """Is `sce serve` as fast as llama-cpp-python's own server, on one GGUF file, with the same requests?
 
-    pip install -c constraints.txt "llama-cpp-python[server]"
-    python benchmarks/serve_peer.py --json benchmarks/results/serve-peer.json
+    pip install --target PEER "llama-cpp-python[server]"
+    python benchmarks/serve_peer.py --model qwen-0.5b.gguf --packages PEER --json benchmarks/results/serve-peer.json
 
+On a processor with AMX the stock build of llama.cpp ends with an illegal instruction at the first quantized prompt.
+There build the other one without AMX: CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX512=ON -DGGML_AVX512_VNNI=ON ...".
 Both servers run at once, with two threads each, and are asked in turns. Chat: each of --requests statements of MBPP is
 asked once, by one client and by eight; tokens per second count what the server says that it made. Filling in: a file
 is cut at its middle, and asked for on /v1/completions with a suffix; the first token is the first text of the stream.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -39,10 +42,11 @@ def main() -> None:
     """Start both servers, ask them in turns, publish."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", type=Path, required=True, help="GGUF file")
-    parser.add_argument("--requests", type=int, default=16, help="chats per round")
-    parser.add_argument("--fills", type=int, default=8, help="holes to fill in")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--packages", type=Path, help="folder with the packages of the other server (else installed)")
+    parser.add_argument("--requests", type=int, default=8, help="chats per round")
+    parser.add_argument("--fills", type=int, default=6, help="holes to fill in")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
@@ -52,7 +56,7 @@ def main() -> None:
     firsts: dict[str, list[float]] = {"sce": [], "peer": []}
     with (
         server(str(arguments.model), max(CLIENTS), arguments.threads) as (_, ours),
-        peer(arguments.model, arguments.threads) as theirs,
+        peer(arguments.model, arguments.threads, arguments.packages) as theirs,
     ):
         ports = {"sce": ours, "peer": theirs}
         for port in ports.values():
@@ -83,14 +87,15 @@ def main() -> None:
 
 
 @contextmanager
-def peer(model: Path, threads: int) -> Iterator[int]:
+def peer(model: Path, threads: int, packages: Path | None) -> Iterator[int]:
     """llama-cpp-python's server as a process of its own: its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     command = [sys.executable, "-m", "llama_cpp.server", "--model", str(model), "--port", str(port)]
     command += ["--n_threads", str(threads), "--n_threads_batch", str(threads), "--n_ctx", "2048"]
     command += ["--interrupt_requests", "False", "--verbose", "False"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, **({"PYTHONPATH": str(packages.resolve())} if packages else {})}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while process.poll() is None:
             try:
