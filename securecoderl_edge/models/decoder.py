@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.fused import activated, rotated, torchs_attention
 from securecoderl_edge.models.joined_linear import JoinedLinear
 from securecoderl_edge.models.packed_weight import packed, packed_linear
 from securecoderl_edge.models.sizes import CPU_PACE, GPU_PACE
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
+from securecoderl_edge.system.machine import cpu_has_matrix_units
 
 # Positions whose angles are computed at a time.
 _ANGLES = 4096

@@ -16,7 +16,7 @@ from torch.nn import functional
 from securecoderl_edge.errors import UsageError, first_line
 from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, Formats, Precision, precision_on_cpu, precision_on_cuda
-from securecoderl_edge.system.machine import cpu_flags, cpu_has_bf16
+from securecoderl_edge.system.machine import cpu_has_bf16, cpu_has_matrix_units
 
 _ELSEWHERE = "Wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or use --device cpu"
 # Of measurements of bfloat16: repetitions, sequences that are decoded together, and the ratio that counts.
@@ -220,7 +220,7 @@ def bf16_products_are_far_faster() -> bool:
     With them a product took 0.18 of the time on an idle core, but sometimes more than 0.4 next to other work: two runs
     with one seed then differed.
     """
-    return cpu_has_matrix_units() or (cpu_has_bf16() and _time_in_bf16(*_PRODUCT) < _FAR)
+    return cpu_has_bf16() and (cpu_has_matrix_units() or _time_in_bf16(*_PRODUCT) < _FAR)
 
 
 def _time_in_bf16(rows: int, inputs: int, outputs: int) -> float:
@@ -239,8 +239,3 @@ def _time_in_bf16(rows: int, inputs: int, outputs: int) -> float:
     torch.set_num_threads(threads)
     # The best of each: the first calls set up their kernels.
     return min(seconds[torch.bfloat16]) / min(seconds[torch.float32])
-
-
-def cpu_has_matrix_units() -> bool:
-    """Whether the CPU multiplies small matrices of bfloat16 in one instruction (AMX)."""
-    return "amx_bf16" in cpu_flags()

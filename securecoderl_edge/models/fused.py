@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.families import SILU
 from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.system.machine import cpu_has_matrix_units
 
 # The backward pass of attention: scores at a time, which stay in the cache of a CPU; keys from which torch's is faster.
 _SCORE_BYTES, _LONG = 1 << 20, 512

@@ -69,6 +69,11 @@ def cpu_has_bf16() -> bool:
     return bool({"avx512_bf16", "amx_bf16"} & cpu_flags())
 
 
+def cpu_has_matrix_units() -> bool:
+    """Whether the CPU multiplies small matrices of bfloat16 in one instruction (AMX)."""
+    return "amx_bf16" in cpu_flags()
+
+
 def visible_gpus() -> list[str]:
     """NVIDIA GPUs that a child process may use, as CUDA_VISIBLE_DEVICES names them; without loading torch."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

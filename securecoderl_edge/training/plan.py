@@ -21,7 +21,7 @@ from securecoderl_edge.problems.difficulty import Difficulty, difficulty_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.system.files import sha256_of
-from securecoderl_edge.system.machine import cpu_has_bf16, visible_gpus
+from securecoderl_edge.system.machine import cpu_has_bf16, cpu_has_matrix_units, visible_gpus
 from securecoderl_edge.training.base import BaseModel, describe_base
 from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_of_readiness, seconds_per_update
 from securecoderl_edge.training.inputs import find_start
@@ -148,8 +148,8 @@ def _precision(settings: TrainSettings, gpu: Gpu | None, missing: list[str]) -> 
         gpu = GPUS[PAPERS_GPU]
         missing.append(f"this machine has no GPU that torch can use; planned for a {gpu.name} (--gpu)")
         return precision_on_cuda(gpu.capability, settings.base_precision), gpu
-    # Whether updates are faster in bfloat16 is measured when training begins; float32 needs more memory.
-    return precision_on_cpu(settings.base_precision, False, cpu_has_bf16()), None
+    # Without matrix units training measures whether updates are faster in bfloat16; float32 needs more memory.
+    return precision_on_cpu(settings.base_precision, cpu_has_matrix_units(), cpu_has_bf16()), None
 
 
 def _problems(settings: TrainSettings, missing: list[str]) -> list[Problem] | None:

@@ -14,6 +14,7 @@ import torch
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models import device
 from securecoderl_edge.models.device import choose_compute, choose_device, compute_on_cuda, gpu_trouble
+from securecoderl_edge.system import machine
 
 MakeGpu = Callable[..., None]
 
@@ -149,8 +150,7 @@ def test_the_cpu_is_taken_without_a_look_at_gpus(monkeypatch: pytest.MonkeyPatch
 def test_a_cpu_trains_in_bf16_only_if_its_products_take_far_less_time(
     flag: str, ratio: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset({flag}))
-    monkeypatch.setattr(device, "cpu_has_bf16", lambda: flag != "avx512f")
+    monkeypatch.setattr(machine, "cpu_flags", lambda: frozenset({flag}))
     monkeypatch.setattr(device, "_time_in_bf16", lambda *_: ratio)
     device.bf16_products_are_far_faster.cache_clear()
     try:
