@@ -13,7 +13,7 @@ enough.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from securecoderl_edge.languages.python_source import parse
 
@@ -26,6 +26,8 @@ _HARMLESS = {"bool", "id", "isinstance", "len", "repr", "str", "type"}
 _READING = {"float", "input", "int", "list", "map", "read", "readline", "readlines", "split", "splitlines", "strip"}
 _CACHES = {"cache", "lru_cache", "staticmethod", "classmethod"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_NAMELESS = {"ctx", "op", "ops"}
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _MOST_CHARACTERS = 20_000
 _MOST_PASSES = 20
 
@@ -46,20 +48,20 @@ def reads_input(source: str, function: str | None) -> bool | None:
         if function is None:
             aliases = {
                 alias.asname
-                for node in ast.walk(tree)
+                for node in _statements(tree.body)
                 if isinstance(node, ast.ImportFrom | ast.Import)
                 for alias in node.names
                 if alias.asname and alias.name in _STDIN_NAMES | _REFLECTION
             }
-            return _INPUT in _Reads(aliases, is_program=True).of_body(tree.body)
+            return _INPUT in _Reads(aliases, is_program=True).of_body(tree.body, {_INPUT})
         found, has_self = _definition(tree.body, function)
         body = found.body if isinstance(found.body, list) else [ast.Return(found.body)]
         parameters = _parameters(found.args)
         if has_self:
             parameters = parameters[1:]
         reads = _Reads()
-        left = reads.without_overwritten(body, set(parameters))
-        return bool(reads.of_body(body) & (left | {_INPUT}))
+        wanted = reads.without_overwritten(body, set(parameters)) | {_INPUT}
+        return not wanted.isdisjoint(reads.of_body(body, wanted))
     except (_Unclear, RecursionError):
         return None
 
@@ -105,15 +107,18 @@ class _Reads:
         self._attributes = _REFLECTION | (_STDIN_ATTRIBUTES if is_program else set())
         self._harmless = _HARMLESS | (_READING if is_program else {"print"})
         self._known: dict[_Function, set[str]] = {}  # names that a nested function reads from outside
+        # Of an expression: its names, and whether it has an effect. Each pass over a body asks again.
+        self._names_in: dict[ast.AST, set[str]] = {}
+        self._effects: dict[ast.expr, bool] = {}
 
-    def of_body(self, body: Sequence[ast.stmt]) -> set[str]:
-        """The names that a body reads, its own and others."""
+    def of_body(self, body: Sequence[ast.stmt], wanted: Collection[str] = ()) -> set[str]:
+        """The names that a body reads, its own and others; as soon as one is ``wanted``, perhaps not all."""
         live: set[str] = set()
         block = _Block(body)
         for _ in range(_MOST_PASSES):
             found = live | self._of_block(body, live, block)[0]
-            if found == live:
-                return live
+            if found == live or not found.isdisjoint(wanted):
+                return found
             live = found
         raise _Unclear
 
@@ -190,7 +195,12 @@ class _Reads:
         return False
 
     def _has_effect(self, expression: ast.expr) -> bool:
-        for node in ast.walk(expression):
+        if expression not in self._effects:
+            self._effects[expression] = self._finds_effect(expression)
+        return self._effects[expression]
+
+    def _finds_effect(self, expression: ast.expr) -> bool:
+        for node in _nodes([expression]):
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr):
                 return True
             if isinstance(node, ast.Call):
@@ -201,19 +211,26 @@ class _Reads:
 
     def _names(self, node: ast.AST | None) -> set[str]:
         """The names from outside that an expression or definition reads."""
+        if node is None:
+            return set()
+        if node not in self._names_in:
+            self._names_in[node] = self._find_names(node)
+        return self._names_in[node]
+
+    def _find_names(self, node: ast.AST) -> set[str]:
         match node:
-            case None:
-                return set()
             case ast.Name(id=name):
                 return {name, _INPUT} if name in self._inputs else {name}
+            case ast.Constant():
+                return set()
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 defaults = [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", ())]
                 return self._free(node).union(*map(self._names, defaults))
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 bound = {name for each in node.generators for name in _stored_in(each.target)}
-                inner = set[str]().union(*map(self._names, ast.iter_child_nodes(node)))
+                inner = set[str]().union(*map(self._names, _children(node)))
                 return inner - bound | self._names(node.generators[0].iter)
-        names = set[str]().union(*map(self._names, ast.iter_child_nodes(node)))
+        names = set[str]().union(*map(self._names, _children(node)))
         is_input = isinstance(node, ast.Attribute) and node.attr in self._attributes
         return names | {_INPUT} if is_input else names
 
@@ -238,7 +255,7 @@ class _Block:
     """
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
-        nodes = [*_own_nodes(body)]
+        nodes = [*_nodes(body, (*_FUNCTIONS, ast.ClassDef))]  # not those of functions and classes in it
         self.shared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
         self.stored = set[str]().union(*map(_stored_in, nodes))
         returned = [node.value for node in nodes if isinstance(node, ast.Return)]
@@ -247,19 +264,42 @@ class _Block:
         self.is_constant = only and any(map(_ends, body))
 
 
-def _own_nodes(body: Sequence[ast.AST]) -> Iterable[ast.AST]:
-    """The nodes of a body, without those of the functions and classes in it."""
-    waiting = list(body)
+def _children(node: ast.AST) -> list[ast.AST]:
+    """The parts of a node, without those that have no name: operators and contexts."""
+    found: list[ast.AST] = []
+    for field in node._fields:
+        if field not in _NAMELESS:
+            part = getattr(node, field, None)
+            if isinstance(part, ast.AST):
+                found.append(part)
+            elif isinstance(part, list):
+                found += [each for each in part if isinstance(each, ast.AST)]
+    return found
+
+
+def _nodes(roots: Iterable[ast.AST], closed: tuple[type[ast.AST], ...] = ()) -> Iterator[ast.AST]:
+    """The nodes of trees, in no order, without the parts of nodes of some types."""
+    waiting = list(roots)
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(node)
+        if not isinstance(node, closed):
+            waiting += _children(node)
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements, those inside of them, and what has statements: handlers and cases."""
+    for statement in body:
+        yield statement
+        for name in _BLOCKS:
+            if isinstance(block := getattr(statement, name, None), list):
+                yield from _statements(block)
 
 
 def _drop_dead_code(tree: ast.Module) -> None:
     """Remove from a tree what never runs: behind a ``return``, and branches of a constant."""
-    for node in ast.walk(tree):
+    tree.body = _alive(tree.body)
+    for node in _statements(tree.body):
         for name in ("body", "orelse", "finalbody"):
             if isinstance(block := getattr(node, name, None), list):
                 setattr(node, name, _alive(block))
@@ -285,7 +325,7 @@ def _stored_in(node: ast.AST) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Tuple | ast.List | ast.Starred):
-        return set[str]().union(*map(_stored_in, ast.iter_child_nodes(node)))
+        return set[str]().union(*map(_stored_in, _children(node)))
     return {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
 
 

@@ -25,6 +25,7 @@ CRASH_AFTER_OUTPUT = "crash_after_output"
 SAMPLE_COPY = "sample_copy"
 DENIED = "denied"
 IGNORES_INPUT = "ignores_input"
+_DIFFERENT = 3
 SIGNS = (CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY, DENIED, IGNORES_INPUT)
 
 
@@ -36,7 +37,7 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome], pro
     * ``sample_copy`` (hard-coded example): it passes exactly the tests that the statement shows, and these are not all.
     * ``denied``: it tried something that the sandbox refuses. In a problem with security tests, whose attacks make it
       do so, it ended because of that in another test.
-    * ``ignores_input``: it parses, and see `ignores_input`.
+    * ``ignores_input``: it parses, see `ignores_input`, and did not pass tests with three different outputs.
     """
     signs = []
     # Not those of security tests, which may expect a PermissionError.
@@ -54,7 +55,13 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome], pro
     has_tried = bool(run.denied) and not problem.security_tests
     if has_tried or any(line.startswith("PermissionError") for line in last_lines):
         signs.append(DENIED)
-    if run.parses and ignores_input(problem, program):
+    # The look at the syntax tree is not cheap. What is right in three ways depends on its input.
+    right = {
+        execution.stdout if problem.kind == "stdin" else execution.value
+        for execution, outcome in zip(executions, outcomes, strict=False)
+        if outcome.verdict == "pass"
+    }
+    if len(right) < _DIFFERENT and run.parses and ignores_input(problem, program):
         signs.append(IGNORES_INPUT)
     return tuple(signs)
 
