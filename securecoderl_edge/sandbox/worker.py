@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import dataclasses
 import json
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
@@ -60,6 +62,7 @@ class SandboxWorker:
 
     def __init__(self, level: Level, language: str = PYTHON.name, has_analyzers: bool = False) -> None:
         zygote, words = _zygote(language, has_analyzers)
+        _compile_inside()
         self.programs = 0
         self._is_cancelled = SandboxJob("").is_cancelled
         self._socket, theirs = socket.socketpair()
@@ -239,6 +242,16 @@ class SandboxWorker:
 
 class _Refused(Exception):
     """The program does not parse; the text is the reason."""
+
+
+@cache
+def _compile_inside() -> None:
+    """Compile the files that a zygote loads by path, as an import would where it may write.
+
+    A zygote that compiles them itself has a sixth more memory to copy in each fork.
+    """
+    if not sys.dont_write_bytecode:
+        compileall.compile_dir(INSIDE, maxlevels=0, quiet=2)
 
 
 def _zygote(language: str, has_analyzers: bool) -> tuple[Path, list[str]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +293,16 @@ def test_thousands_of_programs_leave_nothing_behind() -> None:
 def run_all(opened: SandboxPool, programs: list[str]) -> None:
     for program in programs:
         opened.run(program, ["1\n"])
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+def test_what_a_zygote_loads_is_compiled_before_as_an_import_would(
+    may_write: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = tmp_path / "inside"
+    shutil.copytree(worker.INSIDE, inside, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(worker, "INSIDE", inside)
+    monkeypatch.setattr(sys, "dont_write_bytecode", not may_write)
+    worker._compile_inside.__wrapped__()
+    compiled = {each for each in inside.glob("*.py") if Path(cache_from_source(str(each))).is_file()}
+    assert compiled == (set(inside.glob("*.py")) if may_write else set())

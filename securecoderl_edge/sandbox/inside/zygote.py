@@ -63,6 +63,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent
 FILTERS = warnings.filters
 COMPILE_ERRORS = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 ORPHAN_CHECK_MILLISECONDS = 5000
+# Of our files: a program that sets builtins.len to something else is to break nothing but itself.
+BUILTINS = vars(builtins).copy()
 # A box only compiles and waits; far more than that is a fault of ours.
 BOX_CPU_SECONDS = 120
 
@@ -72,8 +74,7 @@ def sibling(name: str) -> ModuleType:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     module = ModuleType(name)
     module.__file__ = path
-    # Its own copy: a program that sets builtins.len to something else is to break nothing but itself.
-    module.__dict__["__builtins__"] = vars(builtins).copy()
+    module.__dict__["__builtins__"] = BUILTINS
     importlib.machinery.SourceFileLoader(name, path).exec_module(module)
     return module
 
