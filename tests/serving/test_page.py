@@ -213,6 +213,22 @@ def test_the_keyboard_stops_a_request_and_goes_through_programs(tab: chromium.Pa
         assert places == [0, 1, 2, 2, 1]
 
 
+@needs_chromium
+def test_a_check_that_was_stopped_leaves_no_verdict(tab: chromium.Page, scorer: Scorer) -> None:
+    with serving(scorer, programs("while True:\n    pass\n")) as served:
+        open_page(tab, served)
+        ask(tab, "task")
+        wait(tab, "task", "checking")
+        (card,) = cards(tab, "task")
+        assert (card["state"], card["verdict"], card["copies"]) == ("checking", "", [])
+        tab.press("Escape")
+        wait(tab, "task", "stopped")
+        (card,) = cards(tab, "task")
+        assert (card["state"], card["verdict"], card["tests"]) == ("stopped", "", [])
+        assert card["copies"] == ["Copy, not checked"]
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+
+
 BOX = """[...document.querySelectorAll('#task, #chat, .prompt, .generate, .stop')].map((each) => {
     const {left, top, right, bottom} = each.getBoundingClientRect();
     return [each.id || each.closest('.pane').id + ' ' + each.className, [left, top, right, bottom]]; })"""
