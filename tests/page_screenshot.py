@@ -1,6 +1,6 @@
-"""Writes docs/serve-page.png: the page of `sce serve` in Chromium, with programs written by hand.
+"""Writes docs/serve-page.png: the page of a running `sce serve` in Chromium, with answers of its model.
 
-python tests/page_screenshot.py [FILE]
+python tests/page_screenshot.py URL [FILE]
 """
 
 from __future__ import annotations
@@ -10,31 +10,30 @@ from pathlib import Path
 
 import chromium
 from places import ROOT
-from served import EchoRuntime, serving
 
-from securecoderl_edge.scoring.scorer import Scorer
-
-PROGRAMS = (
-    "# Sum of the values in one line\nvalues = input().split()\nprint(sum(eval(value) for value in values))\n",
-    "numbers = list(map(int, input().split()))\ntotal = 0\nfor number in numbers:\n    total += number\nprint(total)\n",
-    "n = int(input())\nprint(n)\n",
-)
+TASK = "Read a line of integers. Print their sum."
+MESSAGE = "Write a Python function of two lines that evaluates a formula with eval. Show only code."
+SETTINGS = {"temperature": "0.7", "seed": "1", "max_tokens": "256", "n": "3"}
 
 
 def main() -> None:
-    """Start a server, ask it, and take the picture."""
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "serve-page.png"
-    runtime = EchoRuntime(lambda task: PROGRAMS[task.sample])
-    with Scorer(workers=1) as scorer, serving(scorer, runtime) as served, chromium.browser() as tab:
-        tab.resize(1200, 960)
-        tab.open(f"http://127.0.0.1:{served.port}/")
-        tab.run("document.getElementById('n').value = 3; document.getElementById('add-test').click(); 0")
-        for name, text in (("input", "7\\n"), ("output", "7\\n")):
-            tab.run(f"[...document.querySelectorAll('.test .{name}')].at(-1).value = '{text}'; 0")
-        tab.press("Enter", ctrl=True)
-        tab.wait_for("document.body.dataset.state === 'done'")
-        tab.press("ArrowDown", alt=True)
-        tab.run("scrollTo(0, 0)")
+    """Ask in both panes, and take the picture."""
+    url, *rest = sys.argv[1:]
+    target = Path(rest[0]) if rest else ROOT / "docs" / "serve-page.png"
+    with chromium.browser() as tab:
+        tab.resize(1200, 800)
+        tab.open(url)
+        tab.wait_for("document.getElementById('model').textContent !== 'no model yet'")
+        for name, value in SETTINGS.items():
+            tab.run(f"document.getElementById('{name}').value = '{value}'; 0")
+        for pane, text in (("task", TASK), ("chat", MESSAGE)):
+            tab.run(f"{{ const prompt = document.getElementById('{pane}-prompt'); prompt.value = {text!r}; "
+                    "prompt.focus(); }")  # fmt: skip
+            tab.press("Enter", ctrl=True)
+        for pane in ("task", "chat"):
+            while tab.run(f"document.getElementById('{pane}').dataset.state") in ("generating", "checking"):
+                tab.run("new Promise((done) => setTimeout(done, 1000))")
+        tab.run("document.activeElement.blur(); document.querySelector('#chat .results').scrollTop = 0")
         tab.screenshot(target)
     sys.stdout.write(f"{target}\n")
 

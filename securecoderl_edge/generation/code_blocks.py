@@ -33,11 +33,14 @@ class CodeBlock:
 
     Attributes:
         language: its label; empty without one.
+        start, end: offsets of the block, with its fences, in the answer's text.
         candidate: its check; None if it was not checked.
     """
 
     language: str
     program: str
+    start: int
+    end: int
     candidate: Candidate | None = None
 
 
@@ -125,7 +128,7 @@ def _answer(completion: Completion, blocks: Sequence[CodeBlock], checks: dict[in
 
 
 def _blocks_of(text: str, language: str) -> list[CodeBlock]:
-    return [CodeBlock(block.label, block.program) for block in find_blocks(text, language)]
+    return [CodeBlock(block.label, block.program, block.start, block.end) for block in find_blocks(text, language)]
 
 
 def _language_of(block: CodeBlock) -> str | None:

@@ -37,6 +37,7 @@ _PAGE_FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/show.js": ("show.js", "text/javascript"),
 }
 # Part of the body may not have been read.
 _CLOSING = (413, 415, 504)

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from securecoderl_edge.serving.faults import Fault
 
-_OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/health"))
+_OPEN_PATHS = frozenset(("/", "/page.css", "/page.js", "/show.js", "/health"))
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"

@@ -112,7 +112,7 @@ class Responder:
             "seed": self._wanted.seed,
         }
         if choice.blocks is not None:
-            checked["blocks"] = list(map(_block, choice.blocks))
+            checked["blocks"] = [_block(block, len(self._wanted.prefill)) for block in choice.blocks]
         return checked
 
     def _filled(self, result: Result) -> dict[str, Any]:
@@ -185,11 +185,13 @@ def _nothing(choice: Choice) -> dict[str, Any]:
     return {"accepted": None, "verdict": verdict, "tests": [], "findings": [], "denied": None, "program": ""}
 
 
-def _block(block: CodeBlock) -> dict[str, Any]:
+def _block(block: CodeBlock, prefilled: int) -> dict[str, Any]:
+    """A block of an answer of which the client has the first ``prefilled`` characters."""
     check: dict[str, Any] = {"accepted": None, "verdict": "not checked", "findings": []}
     if block.candidate is not None:
         check = {key: value for key, value in _check(block.candidate).items() if key in check}
-    return {"language": block.language, "program": block.program, **check}
+    place = {"start": max(0, block.start - prefilled), "end": max(0, block.end - prefilled)}
+    return {"language": block.language, "program": block.program, **place, **check}
 
 
 def _usage(result: Result) -> dict[str, int]:

@@ -174,7 +174,7 @@ def test_a_state_that_cannot_be_cut_is_dropped(files: Path, name: str) -> None:
         whole = feed(context, tokens, 0)
         assert context.copy(0, 1, len(tokens)) == len(tokens)
         assert context.copy(0, 1, 30) == 0
-        assert context.longest_prefix(tokens) == (0, len(tokens))
+        assert context.longest_prefix(tokens, (0, 1)) == (0, len(tokens))
         assert context.cut(0, len(tokens)) == len(tokens)
         assert context.cut(0, 25) == 0
         assert feed(context, tokens, 0) == pytest.approx(whole, abs=1e-3)
@@ -190,7 +190,7 @@ def test_a_cache_is_dropped_if_llama_cpp_does_not_cut_it(files: Path, monkeypatc
     with opened(files / "llama.gguf") as context:
         feed(context, list(range(60, 80)), 0)
         assert context.cut(0, 5) == 0
-        assert context.longest_prefix(list(range(60, 80)))[1] == 0
+        assert context.longest_prefix(list(range(60, 80)), (0, 1))[1] == 0
 
 
 def token_ids(rows: list[list[Completion]]) -> list[list[tuple[int, ...]]]:

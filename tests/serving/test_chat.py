@@ -91,6 +91,9 @@ def test_every_block_has_its_verdict_and_the_worst_counts(scorer: Scorer) -> Non
     assert checked["blocks"][3]["verdict"] == "does not parse"
     assert (checked["accepted"], checked["program"]) == (False, UNSAFE)
     assert checked["findings"] == checked["blocks"][2]["findings"]
+    places = [text[each["start"] : each["end"]] for each in checked["blocks"]]
+    asked = (block(RIGHT), block("ls", "sh"), block(UNSAFE, "py"), block("x = (", "python3"))
+    assert [place.strip() for place in places] == [each.strip() for each in asked]
 
 
 def test_only_so_many_blocks_are_checked(scorer: Scorer) -> None:
@@ -154,6 +157,7 @@ def test_the_beginning_of_an_answer_is_continued_and_checked_with_it(scorer: Sco
     assert str(runtime.tasks[0].prompt).endswith("<|assistant|>```python\nprint(int(input())")
     assert choice["message"]["content"] == " * 2)\n```\n"
     assert (choice["sce"]["accepted"], choice["sce"]["program"]) == (True, RIGHT)
+    assert [(each["start"], each["end"]) for each in choice["sce"]["blocks"]] == [(0, len(" * 2)\n```"))]
 
 
 def test_a_notation_of_calls_is_read_from_the_template() -> None:

@@ -131,6 +131,26 @@ def test_continue_completes_a_line_through_its_own_template(able: Served) -> Non
     assert "".join(choice["text"] for event in answer.events[:-1] for choice in event["choices"]) == "x = 1\n"
 
 
+def test_aider_gets_a_whole_file(scorer: Scorer) -> None:
+    """The request of version 0.86 for a whole-file edit, its texts cut short: no limit of tokens, greedy, a stream."""
+    edit = "mean.py\n```\ndef mean(values):\n    return sum(values) / len(values) if values else 0\n```\n"
+    template = ChatTemplate("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}")
+    texts = [("system", "Act as an expert software developer."), ("user", "Change the greeting to be more casual"),
+             ("assistant", 'Ok, I will:\n\n1. Switch the greeting text from "Hello" to "Hey".'),
+             ("user", "I switched to a new code base."), ("assistant", "Ok."),
+             ("user", "I have *added these files to the chat*:\n\nmean.py\n```\ndef mean(values): ...\n```\n"),
+             ("assistant", "Ok, any changes I propose will be to those files."),
+             ("user", "Let mean return 0 for an empty list.\n\nTo suggest changes you MUST return")]  # fmt: skip
+    body = {"messages": [{"role": role, "content": text} for role, text in texts], "model": "echo", "stream": True,
+            "temperature": 0}  # fmt: skip
+    with serving(scorer, AbleRuntime(lambda task: edit), format=PromptFormat("chat", template)) as served:
+        *events, end = served.ask("POST", CHAT, body).events
+    pieces = [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
+    assert (end, "".join(pieces)) == ("[DONE]", edit)
+    # The block has no label: nothing says that it is a program.
+    assert events[-1]["choices"][0]["sce"]["accepted"] is None
+
+
 def test_llama_vscode_gets_completions_edits_and_chats(able: Served) -> None:
     """The bodies of src/llama-server.ts."""
     hole = {

@@ -422,7 +422,7 @@ def test_a_missing_or_wrong_key_is_refused_and_the_page_is_open(scorer: Scorer) 
                 answer = served.ask(method, path, {} if method == "POST" else None, **headers)
                 assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
                 assert answer.error["type"] == "authentication_error"
-        for path in ("/", "/page.css", "/page.js", "/health"):
+        for path in ("/", "/page.css", "/page.js", "/show.js", "/health"):
             assert served.ask("GET", path).status == 200
         assert served.ask("GET", "/v1/models", Authorization=f"Bearer {KEY}").status == 200
         body = {"messages": [{"role": "user", "content": "x"}]}

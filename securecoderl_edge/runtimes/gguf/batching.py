@@ -7,6 +7,7 @@ that the first samples do not wait for the prompts of the others; with ``portion
 
 With ``reuses_prefixes``, or for a task that asks for it, a prompt also reuses the KV cache of earlier prompts. Those
 come from batches of other shapes, which some kernels round differently, so samples then depend on earlier requests.
+Which row (sequence of the context) a task gets, and which caches are kept for later ones: see `rows`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ from securecoderl_edge.prompts.extraction import PromptFacts
 from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras, TokenReport
 from securecoderl_edge.runtimes.gguf.grammar import Constraint
 from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
+from securecoderl_edge.runtimes.gguf.rows import LEAST_PREFIX, Rows
 from securecoderl_edge.runtimes.protocol import DecodingProgress, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import BytesText, PartialCompletion, TextWriter, end_of_program
 
-# Copying a sequence takes about as long as computing this number of tokens.
-_LEAST_PREFIX = 16
 # Tokens of prompts that are computed before a decoding step, and the rest of the last prompt.
 PROMPT_TOKENS = 128
 # Tokens of a prompt whose logits are computed at a time: a row of them has as many numbers as the vocabulary.
@@ -57,16 +57,12 @@ class GgufTask:
 
 @dataclass
 class _Sequence:
-    """A sequence of the context with the completion of a task; ``filled`` tokens of it are in the KV cache.
-
-    Before it ``is_begun``, the cache is still that of an earlier task.
-    """
+    """A task with its completion; once it has a row, ``filled`` tokens of it are in the KV cache."""
 
     task: GgufTask
     partial: PartialCompletion
     news: list[str]
     filled: int = 0
-    is_begun: bool = False
     constraint: Constraint | None = None
 
     @property
@@ -76,7 +72,7 @@ class _Sequence:
 
     @property
     def is_ready(self) -> bool:
-        return self.is_begun and not self.missing
+        return not self.missing
 
     @property
     def next_token(self) -> int:
@@ -96,9 +92,10 @@ class BatchDecoder:
         self, model: LlamaModel, context: LlamaContext, reuses_prefixes: bool = False, portion: int | None = None
     ) -> None:
         self._model, self._context, self._reuses_prefixes, self._portion = model, context, reuses_prefixes, portion
-        # The index in this list is that of the context.
-        self._sequences: list[_Sequence | None] = []
-        # What all prompts begin with, and the sequence that was last made to begin with it.
+        self._rows = Rows(context)
+        self._waiting: list[_Sequence] = []  # for a row, or for the prompt of another one
+        self._sequences: dict[int, _Sequence] = {}  # by row
+        # What all prompts begin with, and the row that was last made to begin with it.
         self._shared: Sequence[int] = ()
         self._holder: int | None = None
         self.spent = Usage()
@@ -108,16 +105,16 @@ class BatchDecoder:
         pending = deque(tasks)
         self._shared, self._holder = _shared_prefix(tasks), None
         try:
-            while pending or self._sequences:
+            while pending or self._waiting or self._sequences:
                 self.add(self._next_tasks(pending))
                 yield from self.step()
         finally:
             self.drop({task.key for task in tasks})
-            self._shared = ()
+            self._shared, self._holder = (), None
 
     def _next_tasks(self, pending: deque[GgufTask]) -> list[GgufTask]:
         """Take the tasks that join before the next step; further samples of a prompt cost nothing."""
-        free = self._context.sequences - sum(sequence is not None for sequence in self._sequences)
+        free = self._rows.free - len(self._waiting)
         tasks: list[GgufTask] = []
         tokens = 0
         while pending and len(tasks) < free:
@@ -129,84 +126,83 @@ class BatchDecoder:
         return tasks
 
     def add(self, tasks: Sequence[GgufTask]) -> None:
-        """Give tasks free sequences, and compute their prompts, unless steps compute them in portions."""
-        pending = deque(tasks)
-        self._sequences += [None] * min(self._context.sequences - len(self._sequences), len(pending))
-        for index, occupant in enumerate(self._sequences):
-            if occupant is None and pending:
-                self._sequences[index] = self._open(pending.popleft())
+        """Begin tasks, for which there must be free rows; their prompts are computed now or, in portions, by steps."""
+        self._waiting += map(self._open, tasks)
         if self._portion is None:
             self._fill(None)
 
     def _fill(self, portion: int | None) -> None:
         """Compute prompts, at most so many tokens of them; first those that others copy."""
         for _ in range(2):
-            waiting = [(index, each) for index, each in enumerate(self._sequences) if each and not each.is_ready]
+            self._waiting = [each for each in self._waiting if not self._begin(each)]
+            unready = [(row, each) for row, each in sorted(self._sequences.items()) if not each.is_ready]
             if portion is not None:
-                waiting.sort(key=lambda pair: pair[1].missing)
-            begun = [(index, each) for index, each in waiting if each.is_begun or self._begin(index, each)]
-            rows: list[tuple[int, int, int]] = []
+                unready.sort(key=lambda pair: pair[1].missing)
+            tokens: list[tuple[int, int, int]] = []
             ends: list[tuple[_Sequence, int]] = []
-            for index, sequence in begun:
+            for row, sequence in unready:
                 size = sequence.missing if portion is None else min(sequence.missing, portion)
                 portion = None if portion is None else portion - size
                 end = sequence.filled + size
                 if sequence.task.extras.reports_prompt:
-                    self._report_prompt(index, end)
-                rows += [(sequence.task.prompt[at], at, index) for at in range(sequence.filled, end)]
+                    self._report_prompt(row, end)
+                tokens += [(sequence.task.prompt[at], at, row) for at in range(sequence.filled, end)]
                 ends.append((sequence, end))
-            self._compute(rows)
+            self._compute(tokens)
             for sequence, end in ends:
                 sequence.filled = end
 
     def drop(self, keys: Collection[Any]) -> None:
-        """Free the sequences of tasks before their end."""
-        for index, sequence in enumerate(self._sequences):
-            if sequence is not None and sequence.task.key in keys:
-                self._sequences[index] = None
+        """Free the rows of tasks before their end."""
+        self._waiting = [each for each in self._waiting if each.task.key not in keys]
+        for row in [row for row, sequence in self._sequences.items() if sequence.task.key in keys]:
+            self._leave(row)
 
-    def _begin(self, index: int, sequence: _Sequence) -> bool:
-        """Give a sequence its first tokens; False if it waits for another one with the same prompt, to copy it."""
+    def _begin(self, sequence: _Sequence) -> bool:
+        """Give a sequence a row and its first tokens; False if it waits, perhaps for one with the same prompt."""
         sibling = self._sibling_of(sequence)
-        if sibling is None:
-            sequence.filled = self._prepare(index, sequence.task)
-        elif self._sequence(sibling).is_ready:
-            sequence.filled = self._context.copy(sibling, index, len(sequence.task.prompt) - 1)
-        else:
+        if not self._rows.free or (sibling is not None and not self._sequences[sibling].is_ready):
             return False
-        sequence.is_begun = True
+        row, sequence.filled = self._place(sequence.task, sibling)
+        self._sequences[row] = sequence
         return True
 
+    def _leave(self, row: int) -> None:
+        """Free a row. Of the samples of a prompt, the last one leaves its cache to later prompts."""
+        task = self._sequences.pop(row).task
+        is_last = all(other.task.prompt != task.prompt for other in self._sequences.values())
+        self._rows.release(row, keeps=task.extras.reuses_prefix and is_last)
+
     def _sibling_of(self, sequence: _Sequence) -> int | None:
-        """One that was begun with the same prompt; one of which every token is reported computes it itself."""
+        """The row of one with the same prompt; one of which every token is reported computes it itself."""
         if sequence.task.extras.reports_prompt:
             return None
-        alike = (
-            at
-            for at, other in enumerate(self._sequences)
-            if other and other.is_begun and other.task.prompt == sequence.task.prompt
-        )
-        return next(alike, None)
+        prompt = sequence.task.prompt
+        return next((row for row, other in self._sequences.items() if other.task.prompt == prompt), None)
 
-    def _prepare(self, index: int, task: GgufTask) -> int:
-        """Make a sequence hold the longest cached prefix of its prompt; returns its length."""
+    def _place(self, task: GgufTask, sibling: int | None) -> tuple[int, int]:
+        """Make a row hold the longest prefix of a prompt that may be taken from another one; returns both."""
+        reuses = self._reuses_prefixes or task.extras.reuses_prefix
+        if sibling is not None:
+            return self._take(self._rows.take(), sibling, len(task.prompt) - 1)
         if task.extras.reports_prompt:
-            return self._context.clear(index)
-        if self._reuses_prefixes or task.extras.reuses_prefix:
-            source, length = self._context.longest_prefix(task.prompt[:-1])
-            return self._take(source, index, length) if length >= _LEAST_PREFIX else self._context.clear(index)
-        if not self._shared:
-            return self._context.clear(index)
-        holder, self._holder = self._holder, index
-        if holder is not None:
-            return self._take(holder, index, len(self._shared))
-        filled = self._context.clear(index)
-        self._compute([(token, position, index) for position, token in enumerate(self._shared)])
-        return filled + len(self._shared)
+            return self._take(self._rows.take(), None)
+        if reuses:
+            source, length = self._rows.longest_prefix(task.prompt[:-1])
+            return self._take(self._rows.take(source, length), source, length)
+        row, filled = self._take(self._rows.take(), self._holder, len(self._shared))
+        if filled < len(self._shared):
+            self._compute([(token, at, row) for at, token in enumerate(self._shared)])
+        self._holder = row if self._shared else None
+        return row, len(self._shared)
 
-    def _take(self, source: int, index: int, length: int) -> int:
-        """Make a sequence hold the first tokens of ``source``; returns how many it holds."""
-        return self._context.cut(index, length) if source == index else self._context.copy(source, index, length)
+    def _take(self, row: int, source: int | None, length: int = 0) -> tuple[int, int]:
+        """Make a row hold the first tokens of ``source``; returns it, and how many it holds."""
+        if source is None:
+            return row, self._context.clear(row)
+        if source == row:
+            return row, self._context.cut(row, length)
+        return row, self._context.copy(source, row, length)
 
     def _open(self, task: GgufTask) -> _Sequence:
         news: list[str] = []
@@ -229,9 +225,9 @@ class BatchDecoder:
             self._context.decode(list(tokens), list(positions), list(sequences), logits=False)
         self.spent += Usage(len(rows), time.perf_counter() - started)
 
-    def _report_prompt(self, index: int, end: int) -> None:
+    def _report_prompt(self, row: int, end: int) -> None:
         """Feed the tokens of a prompt up to ``end``, and report them."""
-        sequence = self._sequence(index)
+        sequence = self._sequences[row]
         prompt, reports = sequence.task.prompt, sequence.partial.prompt_reports
         if not reports:
             reports.append(TokenReport(self._raw(prompt[0]), None))
@@ -239,9 +235,9 @@ class BatchDecoder:
         for start in range(first, end, _REPORTED):
             tokens = prompt[start : min(start + _REPORTED, end)]
             positions = range(start, start + len(tokens))
-            self._context.decode(list(tokens), list(positions), [index] * len(tokens), logits=True)
-            for place, row in zip(positions, self._context.logits(len(tokens)), strict=True):
-                reports.append(self._report(sequence, row, prompt[place + 1]))
+            self._context.decode(list(tokens), list(positions), [row] * len(tokens), logits=True)
+            for place, logits in zip(positions, self._context.logits(len(tokens)), strict=True):
+                reports.append(self._report(sequence, logits, prompt[place + 1]))
         self.spent += Usage(end - first, time.perf_counter() - started)
         sequence.filled = end
 
@@ -266,26 +262,16 @@ class BatchDecoder:
             return sequence.partial.draw(logits, allowed)
         return token, logprob
 
-    def _close_gaps(self) -> None:
-        """Move the last sequences into gaps: llama.cpp batches only neighboring ones."""
-        while None in self._sequences:
-            last = self._sequences.pop()
-            if last is None:
-                continue
-            gap = self._sequences.index(None)
-            if last.is_begun:
-                self._context.copy(len(self._sequences), gap, last.filled)
-            self._sequences[gap] = last
-
     def step(self) -> list[DecodingProgress]:
         """Decode one token of every sequence whose prompt is computed."""
-        self._close_gaps()
         if self._portion is not None:
             self._fill(self._portion)
-        ready = [index for index, sequence in enumerate(self._sequences) if sequence and sequence.is_ready]
+        for old, new in self._rows.close_gaps():
+            self._sequences[new] = self._sequences.pop(old)
+        ready = sorted(row for row, sequence in self._sequences.items() if sequence.is_ready)
         if not ready:
             return []
-        sequences = list(map(self._sequence, ready))
+        sequences = [self._sequences[row] for row in ready]
         started = time.perf_counter()
         self._context.decode(
             [sequence.next_token for sequence in sequences],
@@ -294,13 +280,13 @@ class BatchDecoder:
             logits=True,
         )
         logits = self._context.logits(len(sequences))
-        drawn = [self._draw(sequence, row) for row, sequence in zip(logits, sequences, strict=True)]
-        for row, sequence, (token, _) in zip(logits, sequences, drawn, strict=True):
+        drawn = [self._draw(sequence, each) for each, sequence in zip(logits, sequences, strict=True)]
+        for each, sequence, (token, _) in zip(logits, sequences, drawn, strict=True):
             if sequence.task.extras.alternatives is not None:
-                sequence.partial.reports.append(self._report(sequence, row, token))
+                sequence.partial.reports.append(self._report(sequence, each, token))
         self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
         progress = []
-        for index, sequence, (token, logprob) in zip(ready, sequences, drawn, strict=True):
+        for row, sequence, (token, logprob) in zip(ready, sequences, drawn, strict=True):
             sequence.filled += 1
             sequence.partial.add(token, logprob)
             if sequence.constraint is not None and not sequence.partial.is_done:
@@ -308,16 +294,11 @@ class BatchDecoder:
             done = None
             if sequence.partial.is_done:
                 done = sequence.partial.completion(len(sequence.task.prompt))
-                self._sequences[index] = None
+                self._leave(row)
             if sequence.news or done:
                 progress.append(DecodingProgress(sequence.task.key, "".join(sequence.news), done))
                 sequence.news.clear()
         return progress
-
-    def _sequence(self, index: int) -> _Sequence:
-        sequence = self._sequences[index]
-        assert sequence is not None
-        return sequence
 
 
 def _shared_prefix(tasks: Sequence[GgufTask]) -> Sequence[int]:
@@ -331,4 +312,4 @@ def _shared_prefix(tasks: Sequence[GgufTask]) -> Sequence[int]:
     first, last = min(prompts), max(prompts)  # all others are between them
     length = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     length = min(length, *(len(prompt) - 1 for prompt in prompts))
-    return first[:length] if length >= _LEAST_PREFIX else ()
+    return first[:length] if length >= LEAST_PREFIX else ()

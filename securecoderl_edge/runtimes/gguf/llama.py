@@ -296,10 +296,14 @@ class LlamaContext:
         del self._held[sequence][length:]
         return len(self._held[sequence])
 
-    def longest_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """The sequence with the longest common prefix with ``tokens``, and its length."""
-        lengths = [_common(held, tokens) for held in self._held]
-        best = max(range(len(lengths)), key=lengths.__getitem__)
+    def held(self, sequence: int) -> int:
+        """The number of tokens in a sequence."""
+        return len(self._held[sequence])
+
+    def longest_prefix(self, tokens: Sequence[int], order: Sequence[int]) -> tuple[int, int]:
+        """The first of some sequences with the longest common prefix with ``tokens``, and its length."""
+        lengths = {sequence: _common(self._held[sequence], tokens) for sequence in order}
+        best = max(order, key=lengths.__getitem__)
         return best, lengths[best]
 
     def use_adapter(self, adapter: Any) -> None:

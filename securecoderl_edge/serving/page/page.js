@@ -1,189 +1,14 @@
-// The page of sce serve. Everything that a model or a program wrote is set as textContent, never as HTML.
-"use strict";
+// The page of sce serve: two panes, a task and a chat, that share the model and the settings.
+import {
+  byId, checkedParts, element, fromTemplate, isEnd, newCard, offerCopy, partsOf, setState, showParts, showProgram,
+  stateOf, writtenProgram,
+} from "/show.js";
 
-const byId = (id) => document.getElementById(id);
-const settings = ["n", "temperature", "max_tokens", "seed"];
-let running = null;
-
-// Python, as far as colors go: strings, comments, numbers, words.
-const TOKEN = /("""|''')[\s\S]*?(?:\1|$)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|#[^\n]*|\b\d[\w.]*|[A-Za-z_]\w*/g;
-const KEYWORDS = new Set(("False None True and as assert async await break class continue def del elif else except finally " +
-  "for from global if import in is lambda nonlocal not or pass raise return try while with yield match case").split(" "));
-const BUILTINS = new Set(("abs all any bool chr dict enumerate eval exec filter float input int isinstance iter len list map " +
-  "max min next open ord pow print range repr reversed round set sorted str sum tuple type zip").split(" "));
-
-function kindOf(token) {
-  if (token[0] === "#") return "comment";
-  if (token[0] === '"' || token[0] === "'") return "string";
-  if (/\d/.test(token[0])) return "number";
-  return KEYWORDS.has(token) ? "keyword" : BUILTINS.has(token) ? "builtin" : "";
-}
-
-function element(name, kind, text) {
-  const made = document.createElement(name);
-  if (kind) made.className = kind;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-// The text as lines of colored spans; a token may go over several lines.
-function coloredLines(text) {
-  const lines = [element("span", "line")];
-  const add = (kind, part) => part.split("\n").forEach((piece, place) => {
-    if (place) lines.push(element("span", "line"));
-    if (piece) lines[lines.length - 1].append(kind ? element("span", kind, piece) : document.createTextNode(piece));
-  });
-  let end = 0;
-  for (const match of text.matchAll(TOKEN)) {
-    add("", text.slice(end, match.index));
-    add(kindOf(match[0]), match[0]);
-    end = match.index + match[0].length;
-  }
-  add("", text.slice(end));
-  if (text.endsWith("\n")) lines.pop();
-  return lines;
-}
-
-function showProgram(code, text, findings) {
-  code.replaceChildren();
-  coloredLines(text).forEach((line, place) => {
-    const own = findings.filter((finding) => finding.line === place + 1);
-    if (own.length) line.classList.add("found");
-    code.append(line);
-    for (const { test_id, severity, cwe } of own) {
-      const words = `▲ ${severity.toLowerCase()} security finding: Bandit ${test_id}` + (cwe ? ` (CWE-${cwe})` : "");
-      code.append(element("span", `finding ${severity}`, words));
-    }
-  });
-}
-
-// The parts of a text: words, and blocks of code without their fences; the last block may be open.
-function partsOf(text) {
-  const parts = [];
-  let end = 0;
-  for (const match of text.matchAll(/^[ \t]*```[^\n`]*\n([\s\S]*?)(?:^[ \t]*```[ \t]*$|$(?![\s\S]))/gm)) {
-    parts.push({ words: text.slice(end, match.index) }, { code: match[1] });
-    end = match.index + match[0].length;
-  }
-  // The beginning of a fence that is being written.
-  parts.push({ words: text.slice(end).replace(/(?:^|\n)[ \t]*`{1,3}[^\n`]*$/, "") });
-  return parts.filter(({ words, code }) => code !== undefined || words.trim());
-}
-
-// A program while it is written: the first block if there is one.
-function writtenProgram(text) {
-  const block = partsOf(text).find(({ code }) => code !== undefined);
-  return block ? block.code : text;
-}
-
-function kindOfCheck({ accepted }) {
-  return accepted === null ? "" : accepted ? "accepted" : "failed";
-}
-
-function end(card, kind, title, text) {
-  if (kind) card.classList.add(kind);
-  card.dataset.state = "checked";
-  card.querySelector("h2").textContent = title;
-  const copy = card.querySelector(".copy");
-  copy.hidden = !navigator.clipboard;  // browsers have it for HTTPS and localhost only
-  copy.addEventListener("click", () => navigator.clipboard.writeText(text));
-}
-
-function cutOf(choice) {
-  return choice.finish_reason === "length" ? ", cut off at the maximum of tokens" : "";
-}
-
-function showVerdict(card, number, choice) {
-  const { verdict, tests, findings, program } = choice.sce;
-  const kind = kindOfCheck(choice.sce);
-  card.querySelector(".verdicts").replaceChildren(
-    ...tests.map((word, place) => element("li", word === "pass" ? "pass" : "", `test ${place + 1}: ${word}`)));
-  showProgram(card.querySelector("code"), program, findings);
-  end(card, kind, `${number}: ${kind || "not checked"}: ${verdict}${cutOf(choice)}`, program);
-}
-
-// An answer of a chat; blocks are the checked ones of the server, once they are there.
-function showAnswer(card, text, blocks = []) {
-  const shown = [];
-  let place = 0;
-  for (const { words, code } of partsOf(text)) {
-    if (code === undefined) {
-      shown.push(element("p", "", words.trim()));
-      continue;
-    }
-    const block = blocks[place++];
-    const pre = element("pre");
-    pre.append(element("code"));
-    showProgram(pre.firstChild, code, block ? block.findings : []);
-    shown.push(pre);
-    if (block) shown.push(element("p", `check ${kindOfCheck(block)}`, `${block.language || "code"}: ${block.verdict}`));
-  }
-  card.querySelector(".text").replaceChildren(...shown);
-}
-
-function endAnswer(card, choice, text) {
-  showAnswer(card, text, choice.sce.blocks);
-  const kind = kindOfCheck(choice.sce);
-  end(card, kind, (kind ? `${kind}: ${choice.sce.verdict}` : "answer") + cutOf(choice), text);
-}
-
-function newCard(template, title) {
-  const card = byId(template).content.firstElementChild.cloneNode(true);
-  card.querySelector("h2").textContent = title;
-  byId("programs").append(card);
-  return card;
-}
-
-const isChat = () => document.body.dataset.mode === "chat";
-let conversation = [];
-
-function setMode(mode) {
-  document.body.dataset.mode = mode;
-  byId("prompt-label").textContent = mode === "chat" ? "Message" : "Describe the program to write";
-  forget();
-}
-
-function forget() {
-  conversation = [];
-  byId("programs").replaceChildren();
-  say("");
-}
-
-function addTest(input = "", output = "") {
-  const row = byId("test").content.firstElementChild.cloneNode(true);
-  row.querySelector(".input").value = input;
-  row.querySelector(".output").value = output;
-  row.querySelector(".remove").addEventListener("click", () => { row.remove(); byId("add-test").focus(); });
-  byId("tests").append(row);
-  return row;
-}
-
-function requestBody() {
-  const message = { role: "user", content: byId("prompt").value };
-  const body = { messages: isChat() ? [...conversation, message] : [message], stream: true, stream_options: { include_usage: true } };
-  for (const name of settings) {
-    if (byId(name).value !== "" && !(isChat() && name === "n")) body[name] = Number(byId(name).value);
-  }
-  if (isChat()) return body;
-  body.task = "program";
-  const assertions = byId("assertions").value.split("\n").filter((line) => line.trim());
-  const tests = [...document.querySelectorAll(".test")].map((row) =>
-    ({ input: row.querySelector(".input").value, output: row.querySelector(".output").value }));
-  const given = tests.filter(({ input, output }) => input !== "" || output !== "");
-  if (assertions.length) body.assertions = assertions;
-  else if (given.length) body.tests = given;
-  return body;
-}
+const settings = ["temperature", "max_tokens", "seed"];
 
 function headers() {
   const key = byId("key").value;
   return { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
-}
-
-function say(words, isBad = false) {
-  if (byId("status").textContent === words) return;  // screen readers would repeat it
-  byId("status").textContent = words;
-  byId("status").className = isBad ? "bad" : "";
 }
 
 // The records of a stream of server-sent events, until [DONE].
@@ -202,77 +27,278 @@ async function* records(response) {
   }
 }
 
-async function generate() {
-  if (running) return;
-  running = new AbortController();
-  byId("generate").disabled = true;
-  byId("stop").disabled = false;
-  const chats = isChat();
-  const body = requestBody();
-  if (chats) {
-    byId("programs").append(element("p", "message", byId("prompt").value));
-    byId("prompt").value = "";
-  } else byId("programs").replaceChildren();
-  const started = performance.now();
-  const cards = new Map();
-  const texts = new Map();
-  let accepted = 0;
-  say("waiting for the model");
-  try {
-    const response = await fetch("/v1/chat/completions",
-      { method: "POST", headers: headers(), body: JSON.stringify(body), signal: running.signal });
-    if (!response.ok) throw new Error((await response.json()).error.message);
-    for await (const record of records(response)) {
-      if (record.error) throw new Error(record.error.message);
-      for (const choice of record.choices) {
-        const number = choice.index + 1;
-        const name = chats ? "answer" : `${number}`;
-        if (!cards.has(number)) cards.set(number, newCard(chats ? "answer" : "program", `${name}: being written`));
-        const card = cards.get(number);
-        texts.set(number, (texts.get(number) || "") + (choice.delta.content || ""));
-        const text = texts.get(number);
-        if (choice.sce && choice.sce.state) {
-          card.dataset.state = choice.sce.state;
-          card.querySelector("h2").textContent = `${name}: being checked`;
-        } else if (choice.sce) {
-          if (chats && choice.sce.blocks) endAnswer(card, choice, text);
-          else if (chats) endAnswer(card, { ...choice, sce: { ...choice.sce, blocks: [] } }, text);
-          else showVerdict(card, number, choice);
-          accepted += choice.sce.accepted === true;
-        } else if (chats) showAnswer(card, text);
-        else showProgram(card.querySelector("code"), writtenProgram(text), []);
-      }
-      const seconds = (performance.now() - started) / 1000;
-      if (record.usage) {
-        const tokens = record.usage.completion_tokens;
-        const checked = chats ? "" : `${accepted} of ${cards.size} accepted; `;
-        say(`${checked}${tokens} tokens in ${seconds.toFixed(1)} s${chats ? "" : ", tests included"}: ` +
-          `${(tokens / seconds).toFixed(0)} tokens per second`);
-      } else if (!accepted) {
-        say(`writing, ${seconds.toFixed(0)} s`);
-      }
-    }
-    if (chats) conversation = [...body.messages, { role: "assistant", content: texts.get(1) || "" }];
-  } catch (error) {
-    const isStopped = error.name === "AbortError";
-    say(isStopped ? "stopped" : error.message, !isStopped);
-    for (const card of cards.values()) {
-      if (card.dataset.state !== "checked") card.querySelector("h2").textContent += ", unfinished and not checked";
-    }
-  } finally {
-    running = null;
-    byId("generate").disabled = false;
-    byId("stop").disabled = true;
-    document.body.dataset.state = "done";
-  }
+async function faultOf(response) {
+  const record = await response.json().catch(() => null);
+  return record && record.error ? record.error.message : `the server answered with status ${response.status}`;
 }
 
-// Focus the next or the previous program.
-function move(step) {
-  const cards = [...document.querySelectorAll(".program")];
-  const place = cards.indexOf(document.activeElement.closest(".program"));
-  const next = cards[place < 0 ? 0 : Math.min(Math.max(place + step, 0), cards.length - 1)];
-  if (next) next.focus();
+// The button of a whole card; blocks in it have their own.
+const buttonOf = (card) => card.querySelector(":scope > .copy");
+
+// A pane asks for one answer at a time, and shows its choices as cards. ``data-state`` is what its status says: idle,
+// generating, checking, done, stopped, error, or changed, if the verdicts are not those of what stands in the form.
+class Pane {
+  constructor(id) {
+    this.root = byId(id);
+    this.form = this.root.querySelector("form");
+    this.prompt = byId(`${id}-prompt`);
+    this.results = this.root.querySelector(".results");
+    this.stopButton = this.root.querySelector(".stop");
+    this.running = null;
+    this.cards = new Map();
+    this.texts = new Map();
+    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.generate(); });
+    this.stopButton.addEventListener("click", () => this.stop());
+    this.show("idle", "");
+    this.setRunning(null);
+  }
+
+  // Say what the state is; screen readers would repeat what was said before.
+  show(state, words) {
+    this.root.dataset.state = state;
+    const status = this.root.querySelector(".status");
+    if (status.textContent !== words) status.textContent = words;
+  }
+
+  // Buttons that cannot be used keep the focus, which disabled ones would lose.
+  setRunning(running) {
+    this.running = running;
+    this.root.querySelector(".generate").ariaDisabled = String(running !== null);
+    this.stopButton.ariaDisabled = String(running === null);
+  }
+
+  stop() {
+    if (this.running) this.running.abort();
+  }
+
+  async generate() {
+    if (this.running || !byId("settings").reportValidity()) return;
+    this.setRunning(new AbortController());
+    this.cards.clear();
+    this.texts.clear();
+    const body = { ...this.begin(), stream: true, stream_options: { include_usage: true } };
+    for (const name of settings) {
+      if (byId(name).value !== "") body[name] = Number(byId(name).value);
+    }
+    const started = performance.now();
+    const clock = this.root.querySelector(".clock");
+    const seconds = () => (performance.now() - started) / 1000;
+    const ticking = setInterval(() => { clock.textContent = `${seconds().toFixed(0)} s`; }, 1000);
+    this.show("generating", "generating");
+    try {
+      const response = await fetch("/v1/chat/completions",
+        { method: "POST", headers: headers(), body: JSON.stringify(body), signal: this.running.signal });
+      if (!response.ok) throw new Error(await faultOf(response));
+      let tokens = 0;
+      for await (const record of records(response)) {
+        if (record.error) throw new Error(record.error.message);
+        for (const choice of record.choices) this.take(choice);
+        if (record.usage) tokens = record.usage.completion_tokens;
+      }
+      this.show("done", `${this.finish(body)}; ${tokens} tokens in ${seconds().toFixed(1)} s, checks included`);
+    } catch (error) {
+      const state = error.name === "AbortError" ? "stopped" : "error";
+      for (const [number, card] of this.cards) {
+        if (!isEnd(card.dataset.state)) this.leave(card, this.texts.get(number), state);
+      }
+      this.fail(body);
+      this.show(state, state === "stopped" ? "stopped" : error.message);
+    } finally {
+      clearInterval(ticking);
+      clock.textContent = "";
+      this.setRunning(null);
+      this.ended();
+    }
+  }
+
+  // A part of the answer: text, that a choice is written, or its verdict.
+  take(choice) {
+    const number = choice.index + 1;
+    if (!this.cards.has(number)) {
+      this.cards.set(number, newCard(this.titleOf(number)));
+      this.results.append(this.cards.get(number));
+    }
+    const card = this.cards.get(number);
+    const text = (this.texts.get(number) || "") + (choice.delta.content || "");
+    this.texts.set(number, text);
+    if (choice.sce && choice.sce.state) {
+      setState(card, "checking");
+      if (![...this.cards.values()].some((each) => each.dataset.state === "generating")) this.show("checking", "checking");
+    } else if (choice.sce) {
+      const cut = choice.finish_reason === "length" ? ", cut off at the maximum of tokens" : "";
+      setState(card, stateOf(choice.sce), choice.sce.verdict + cut);
+      this.showVerdict(card, choice.sce, text);
+    } else if (!isEnd(card.dataset.state)) this.showText(card, text);
+  }
+
+  // A card whose verdict will not come.
+  leave(card, text, state) {
+    setState(card, state);
+    this.showUnchecked(card, text);
+  }
+
+  ended() {}
+}
+
+class Task extends Pane {
+  constructor() {
+    super("task");
+    byId("add-test").addEventListener("click", () => this.addTest().querySelector(".input").focus());
+    for (const choice of document.querySelectorAll("input[name=kind]")) {
+      choice.addEventListener("change", () => {
+        for (const kind of ["tests", "assertions"]) this.form.querySelector(`.of-${kind}`).hidden = kind !== this.kind;
+      });
+    }
+    // Behind the handlers of the buttons, which are called first.
+    for (const name of ["input", "click"]) this.form.addEventListener(name, () => this.ended());
+    this.addTest("1 2 3\n", "6\n");
+  }
+
+  get kind() {
+    return document.querySelector("input[name=kind]:checked").value;
+  }
+
+  addTest(input = "", output = "") {
+    const row = fromTemplate("test");
+    row.querySelector(".input").value = input;
+    row.querySelector(".output").value = output;
+    row.querySelector(".remove").addEventListener("click", () => { row.remove(); byId("add-test").focus(); });
+    this.form.querySelector("ol").append(row);
+    return row;
+  }
+
+  // What verdicts depend on.
+  asked() {
+    const body = { messages: [{ role: "user", content: this.prompt.value }], task: "program" };
+    if (this.kind === "assertions") {
+      body.assertions = byId("assertions").value.split("\n").filter((line) => line.trim());
+      return body;
+    }
+    body.tests = [...this.form.querySelectorAll(".test")].map((row) =>
+      ({ input: row.querySelector(".input").value, output: row.querySelector(".output").value }))
+      .filter(({ input, output }) => input !== "" || output !== "");
+    return body;
+  }
+
+  begin() {
+    this.results.replaceChildren();
+    const body = this.asked();
+    this.verdictsOf = JSON.stringify(body);
+    return { ...body, n: Number(byId("n").value) };
+  }
+
+  // After an answer or a change of the form: whether the verdicts shown are those of what stands there.
+  ended() {
+    if (this.running || !this.cards.size) return;
+    const isChanged = JSON.stringify(this.asked()) !== this.verdictsOf;
+    if (isChanged && this.root.dataset.state !== "changed") {
+      this.before = [this.root.dataset.state, this.root.querySelector(".status").textContent];
+      this.show("changed", "The task has changed: these verdicts are of the one before.");
+    } else if (!isChanged && this.root.dataset.state === "changed") this.show(...this.before);
+  }
+
+  titleOf(number) {
+    return `Program ${number}`;
+  }
+
+  showText(card, text) {
+    showProgram(card, writtenProgram(text));
+  }
+
+  showVerdict(card, sce) {
+    showProgram(card, sce.program, sce.findings, sce.tests);
+    offerCopy(buttonOf(card), sce.program, "Copy");
+  }
+
+  showUnchecked(card, text) {
+    offerCopy(buttonOf(card), writtenProgram(text), "Copy, not checked");
+  }
+
+  finish() {
+    const states = [...this.cards.values()].map((card) => card.dataset.state);
+    const count = (state) => states.filter((each) => each === state).length;
+    const untested = count("untested") ? `${count("untested")} not tested, without findings; ` : "";
+    return `${untested}${count("passed")} of ${states.length} passed`;
+  }
+
+  fail() {}
+}
+
+class Chat extends Pane {
+  constructor() {
+    super("chat");
+    this.conversation = [];
+    byId("new-chat").addEventListener("click", () => this.forget());
+  }
+
+  forget() {
+    if (!this.running) {
+      this.conversation = [];
+      this.results.replaceChildren();
+      this.show("idle", "");
+    }
+    this.prompt.focus();
+  }
+
+  begin() {
+    this.message = element("p", "message", this.prompt.value);
+    this.results.append(this.message);
+    this.scroll();
+    const messages = [...this.conversation, { role: "user", content: this.prompt.value }];
+    this.prompt.value = "";
+    return { messages };
+  }
+
+  titleOf() {
+    return "Answer";
+  }
+
+  // Show the end of the conversation.
+  scroll() {
+    this.results.scrollTop = this.results.scrollHeight;
+  }
+
+  // Draw, and show the end if it was in view before.
+  follow(draw) {
+    const { scrollTop, scrollHeight, clientHeight } = this.results;
+    draw();
+    if (scrollHeight - clientHeight - scrollTop < 40) this.scroll();
+  }
+
+  showText(card, text) {
+    this.follow(() => showParts(card, partsOf(text)));
+  }
+
+  // A model without a chat template gets each message as a task: the answer is one program.
+  showVerdict(card, sce, text) {
+    const program = [{ code: sce.program, check: { ...sce, language: "program" } }];
+    this.follow(() => {
+      showParts(card, sce.blocks ? checkedParts(text, sce.blocks) : program, true);
+      offerCopy(buttonOf(card), text, "Copy the answer");
+    });
+  }
+
+  showUnchecked(card, text) {
+    this.follow(() => showParts(card, partsOf(text), true));
+  }
+
+  finish({ messages }) {
+    this.conversation = [...messages, { role: "assistant", content: this.texts.get(1) }];
+    const [state, verdict] = [".state", ".verdict"].map((each) => this.cards.get(1).querySelector(each).textContent);
+    return verdict.startsWith(state) ? verdict : `${state}: ${verdict}`;
+  }
+
+  // What was written so far is part of the conversation; a message without an answer is not, and can be sent again.
+  fail({ messages }) {
+    const text = this.texts.get(1);
+    if (text) {
+      this.conversation = [...messages, { role: "assistant", content: text }];
+      return;
+    }
+    this.message.remove();
+    for (const card of this.cards.values()) card.remove();
+    if (!this.prompt.value) this.prompt.value = this.message.textContent;
+  }
 }
 
 async function showModel() {
@@ -281,21 +307,27 @@ async function showModel() {
   byId("model").textContent = response.ok ? record.data[0].id : "this server needs a key";
 }
 
-byId("request").addEventListener("submit", (event) => { event.preventDefault(); generate(); });
-byId("stop").addEventListener("click", () => running && running.abort());
-byId("add-test").addEventListener("click", () => addTest().querySelector(".input").focus());
-byId("key").addEventListener("change", showModel);
-byId("forget").addEventListener("click", () => { if (!running) forget(); byId("prompt").focus(); });
-for (const choice of document.querySelectorAll("input[name=mode]")) {
-  choice.addEventListener("change", () => { if (running) running.abort(); setMode(choice.value); });
+const panes = [new Task(), new Chat()];
+const paneWithFocus = () => panes.find(({ root }) => root.contains(document.activeElement));
+
+// Focus the next or the previous card of the pane with the focus, or of the first one that has any.
+function move(step) {
+  const pane = paneWithFocus() || panes.find(({ results }) => results.querySelector(".card"));
+  const cards = pane ? [...pane.results.querySelectorAll(".card")] : [];
+  const place = cards.indexOf(document.activeElement.closest(".card"));
+  const next = cards[place < 0 ? 0 : Math.min(Math.max(place + step, 0), cards.length - 1)];
+  if (next) next.focus();
 }
+
+byId("settings").addEventListener("submit", (event) => event.preventDefault());
+byId("key").addEventListener("change", showModel);
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) byId("request").requestSubmit();
-  else if (event.key === "Escape" && running) running.abort();
+  const pane = paneWithFocus();
+  const running = pane && pane.running ? pane : panes.find((each) => each.running);
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) (pane || panes[0]).form.requestSubmit();
+  else if (event.key === "Escape" && running) running.stop();
   else if (event.altKey && (event.key === "ArrowDown" || event.key === "ArrowUp")) move(event.key === "ArrowDown" ? 1 : -1);
   else return;
   event.preventDefault();
 });
-addTest("1 2 3\n", "6\n");
-setMode("task");
 showModel();
