@@ -41,8 +41,8 @@ def reads_input(source: str, function: str | None) -> bool | None:
     tree = parse(source) if len(source) <= _MOST_CHARACTERS else None
     if tree is None:
         return None
-    _drop_dead_code(tree)
     try:
+        _drop_dead_code(tree)
         if function is None:
             aliases = {
                 alias.asname
@@ -211,8 +211,11 @@ class _Reads:
                 return self._free(node).union(*map(self._names, defaults))
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 bound = {name for each in node.generators for name in _stored_in(each.target)}
-                inner = set[str]().union(*map(self._names, ast.iter_child_nodes(node)))
-                return inner - bound | self._names(node.generators[0].iter)
+                # Each part once: of comprehensions within each other, twice would be 2 to the power of their depth.
+                first, *others = node.generators
+                kept = [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.comprehension)]
+                inner = set[str]().union(*map(self._names, [*kept, first.target, *first.ifs, *others]))
+                return inner - bound | self._names(first.iter)
         names = set[str]().union(*map(self._names, ast.iter_child_nodes(node)))
         is_input = isinstance(node, ast.Attribute) and node.attr in self._attributes
         return names | {_INPUT} if is_input else names
