@@ -29,8 +29,9 @@ FLOODS = {
 }
 PRIME = 2**61 - 1  # the hashes of its multiples are 0
 PLAIN = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.builds(pow, st.just(-7), st.just(5_001)), st.floats(allow_nan=False),
-    st.text(), st.binary(), st.complex_numbers(allow_nan=False, allow_infinity=False), st.text("'\"\\\n\x00{[,(:\ud800"),
+    st.none(), st.booleans(), st.integers(), st.builds(pow, st.just(-7), st.just(5_001)), st.text(),
+    st.floats(allow_nan=False), st.complex_numbers(allow_nan=False, allow_infinity=False), st.binary(),
+    st.text("'\"\\\n\x00{[,(:\ud800"),
 )  # fmt: skip
 HASHABLE = st.recursive(
     PLAIN, lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner, max_size=3)), max_leaves=9
