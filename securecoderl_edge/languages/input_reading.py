@@ -43,8 +43,8 @@ def reads_input(source: str, function: str | None) -> bool | None:
     tree = parse(source) if len(source) <= _MOST_CHARACTERS else None
     if tree is None:
         return None
-    _drop_dead_code(tree)
     try:
+        _drop_dead_code(tree)
         if function is None:
             aliases = {
                 alias.asname
@@ -107,7 +107,8 @@ class _Reads:
         self._attributes = _REFLECTION | (_STDIN_ATTRIBUTES if is_program else set())
         self._harmless = _HARMLESS | (_READING if is_program else {"print"})
         self._known: dict[_Function, set[str]] = {}  # names that a nested function reads from outside
-        # Of an expression: its names, and whether it has an effect. Each pass over a body asks again.
+        # Of an expression: its names, and whether it has an effect. Each pass over a body asks again, a comprehension
+        # asks twice for the names of its first iterable, and of many within each other that is exponential.
         self._names_in: dict[ast.AST, set[str]] = {}
         self._effects: dict[ast.expr, bool] = {}
 
@@ -288,12 +289,14 @@ def _nodes(roots: Iterable[ast.AST], closed: tuple[type[ast.AST], ...] = ()) -> 
 
 
 def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements, those inside of them, and what has statements: handlers and cases."""
-    for statement in body:
-        yield statement
+    """Statements, those inside of them, and what has statements (handlers and cases), in no order."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
         for name in _BLOCKS:
-            if isinstance(block := getattr(statement, name, None), list):
-                yield from _statements(block)
+            if isinstance(block := getattr(node, name, None), list):
+                waiting += block
 
 
 def _drop_dead_code(tree: ast.Module) -> None:

@@ -26,7 +26,7 @@ MOST_FINDINGS = 10_000
 LONGEST_TEXT = 500
 
 # Statements that give names a meaning; at the top level they are children of the module.
-BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments"}
+BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
 # Nodes whose visit changes what later nodes are compared with.
 STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
 # Fields without nodes, or with those that no check looks at.

@@ -104,7 +104,8 @@ def main() -> None:
     replies = os.dup(1)
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    core = int(resource.getrlimit(resource.RLIMIT_CORE)[1] != 0)  # as in `zygote`
+    resource.setrlimit(resource.RLIMIT_CORE, (core, core))
     lock_down()
     sys.setrecursionlimit(RECURSION_LIMIT)
     threading.stack_size(STACK_BYTES)

@@ -83,8 +83,8 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
         expected = literal(assertion.expected)
         is_searched = assertion.comparison == "contains"
         most = _LONGEST_SEARCHED if is_searched else _LONGEST_EXTRA + _LONGEST_FACTOR * len(expected)
-        most_items = _MOST_SEARCHED if is_searched else _EXTRA_ITEMS + _ITEMS_FACTOR * expected.count(",")
-        if len(text) > most or text.count(",") > most_items:
+        most_items = _MOST_SEARCHED if is_searched else _EXTRA_ITEMS + _ITEMS_FACTOR * _items_in(expected)
+        if len(text) > most or _items_in(text) > most_items:
             return assertion.comparison in ("equal", "among") and assertion.negated  # so long a text is another value
         return holds(_value(text), assertion)
     except UNREADABLE:
@@ -129,6 +129,22 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "other": lambda *_: object(),
 }
 _NAMED = re.compile(rf"\b(?:{'|'.join(_KINDS)})\(")
+_STRING = "|".join(
+    rf"""{kind}{mark}(?:[^{mark}\\]|\\[{mark}{escapes}])*+{mark}"""
+    for kind, escapes in (("", r"\\nrtxuU"), ("b", r"\\nrtx"))
+    for mark in "'\""
+)
+_FLOAT = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
+_ATOM = rf"{_STRING}|-?(?:0x[\da-f]+|{_FLOAT}(?:[-+]{_FLOAT}j|j)?)|True|False|None"
+# What `literal` writes: a comma or a colon between two values. Of other texts a tree could have a node for every second
+# character, and the parser prints a warning about as many.
+_LITERAL = re.compile(rf"(?:(?:(?:set|{'|'.join(_KINDS)})?[\[({{])*+(?:{_ATOM})?+[\])}}]*+(?:[,:] ?|\Z))*+")
+_STRINGS = re.compile(_STRING)
+
+
+def _items_in(text: str) -> int:
+    """About how many values a text has, also within each other: commas and opening brackets outside of strings."""
+    return sum(map(_STRINGS.sub("", text).count, ",[({"))
 
 
 def _value(text: str) -> Any:
@@ -137,6 +153,8 @@ def _value(text: str) -> Any:
     Raises:
         ValueError, TypeError, SyntaxError, RecursionError, MemoryError: it is none.
     """
+    if _LITERAL.fullmatch(text) is None:
+        raise ValueError("not a literal")
     tree = syntax_tree(text, "eval")
     return _value_of(tree.body) if "{" in text or _NAMED.search(text) else ast.literal_eval(tree)
 

@@ -36,6 +36,7 @@ IGNORING = [
     "def inner():\n    return n\nreturn True",
     "f = lambda: n\nreturn True",
     "return [n for n in range(3)]",
+    "return [n for n in [n for n in [n for n in range(3)]] if n]",
     "return (lambda n: n)(3)",
     "def inner(n):\n    return n\nreturn inner(1)",
     "def inner():\n    n = 1\n    return n\nreturn inner()",
@@ -197,6 +198,19 @@ HOSTILE = {
     "deep": "\n".join(f"{'    ' * n}def f{n}():" for n in range(19)) + f"\n{'    ' * 19}return n\n",
     "nested": "return " + "(" * 80 + "n" + ")" * 80,
     "sum": "return n" + " + n" * 4_000,
+    "elif": "if n:\n    return n\n" + "elif n:\n    return n\n" * 900,
+    **{
+        f"comprehensions {opened}": f"return {opened * 90}n{closed * 90}"
+        for opened, closed in (
+            ("[a for a in ", "]"),
+            ("{a for a in ", "}"),
+            ("(a for a in ", ")"),
+            ("{a: 1 for a in ", "}"),
+        )
+    },
+    "comprehensions in conditions": f"return {'[a for a in [1] if ' * 90}n{']' * 90}",
+    "comprehensions of two": f"return {'[a for b in c for a in ' * 90}n{']' * 90}",
+    "lambdas": f"return {'(lambda a=' * 90}n{': a)' * 90}",
 }
 
 

@@ -25,6 +25,7 @@ from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import copy_companions
 from securecoderl_edge.export.onnx import write_onnx
+from securecoderl_edge.runtimes.onnx.model import CACHE_KEY
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
@@ -142,6 +143,16 @@ def rename_domain(model: Any) -> None:
     model.opset_import.add(domain="com.nobody", version=1)
 
 
+def replaced(old: bytes, new: bytes) -> Damage:
+    def damage(path: Path) -> None:
+        content = path.read_bytes()
+        assert old in content
+        assert len(old) == len(new)
+        path.write_bytes(content.replace(old, new))
+
+    return damage
+
+
 def file_in(name: str, change: Damage) -> Damage:
     return lambda folder: change(folder / name)
 
@@ -160,6 +171,8 @@ def file_in(name: str, change: Damage) -> Damage:
         (change_graph(rename_domain), "onnxruntime cannot load it"),
         (change_graph(lambda model: model.graph.ClearField("input")), "onnxruntime cannot load it"),
         (file_in("tokenizer.json", lambda path: path.write_text("{}")), "tokenizer.json"),
+        (file_in("model.onnx", replaced(b"attention_mask", b"attention_\xe3\xffsk")), "onnxruntime cannot load it"),
+        (file_in("model.onnx", replaced(CACHE_KEY.encode(), CACHE_KEY.encode()[:-1] + b"\xe3")), "cannot load it"),
         (file_in("tokenizer.json", Path.unlink), "tokenizer.json"),
         (file_in("config.json", lambda path: path.write_text("[")), "config.json"),
         (file_in("config.json", lambda path: path.write_text('{"max_position_embeddings": "x"}')), "config.json"),

@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -142,6 +143,16 @@ def test_a_short_peak_of_memory_counts_as_well(sandbox: SandboxPool) -> None:
 def test_the_same_program_has_the_same_addresses_each_time(sandbox: SandboxPool) -> None:
     body = 'int local; printf("%p %p %p\\n", (void *)&local, (void *)main, malloc(9));'
     assert run(sandbox, body).stdout == run(sandbox, body).stdout
+
+
+def test_a_crash_leaves_no_core_file_and_starts_no_program(sandbox: SandboxPool) -> None:
+    body = (
+        'struct rlimit core; getrlimit(RLIMIT_CORE, &core); printf("%d", (int)core.rlim_max); fflush(stdout); abort();'
+    )
+    program = f"{HEADERS}#include <sys/resource.h>\nint main(void) {{ {body} }}"
+    (crashed,) = sandbox.run(program, [""], language="c").executions
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    assert (crashed.returncode, crashed.stdout) == (-signal.SIGABRT, "0" if most == 0 else "1")
 
 
 def test_tests_leave_each_other_nothing(sandbox: SandboxPool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -176,6 +177,22 @@ def test_a_program_changes_nothing_by_trying_often(pool: SandboxPool) -> None:
     assert len(tried(pool, many)) == notary.MOST_NOTES
 
 
+@pytest.mark.parametrize("threads", [1, 40])
+def test_no_path_keeps_the_notary_busy(pool: SandboxPool, threads: int) -> None:
+    """It has 256 names to follow for each call of this program, which itself uses next to no CPU time."""
+    call = "    while True:\n        try:\n            os.open(path, 0)\n        except OSError:\n            pass"
+    flood = f"import os, threading\npath = '/usr/../' * 125 + 'etc/passwd'\ndef work():\n{call}\n"
+    flood += f"for _ in range({threads}):\n    threading.Thread(target=work).start()"
+    pool.run("print(1)", [""])
+    (zygote,) = pool.idle_pids()
+    clock, begun = (~notary_of(zygote) << 3) | 2, time.monotonic()
+    before = time.clock_gettime(clock)
+    run = pool.run(flood, [""], replace(LIMITS, wall_seconds=3))
+    assert run.executions[0].stopped_by == "wall"
+    passed = time.monotonic() - begun
+    assert time.clock_gettime(clock) - before < 2 * notary.PROMPT_SECONDS * (1 + passed)
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
@@ -243,13 +260,17 @@ print(libc.syscall({CLONE}, {seccomp.FORK_OF_A_BOX}, 0, 0, 0, 0), ctypes.get_err
     assert pool.run(code, [""]).executions[0].stdout == "[]\n-1 1\n-1 1\n"
 
 
+def notary_of(zygote: int) -> int:
+    below = Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
+    (found,) = [int(pid) for pid in below if Path(f"/proc/{pid}/comm").read_text() == "notary\n"]
+    return found
+
+
 def test_without_its_notary_a_worker_is_replaced(pool: SandboxPool) -> None:
     attempt = "import os\nos.mkdir('/x')"
     assert len(tried(pool, attempt)) == 1
     (zygote,) = pool.idle_pids()
-    below = Path(f"/proc/{zygote}/task/{zygote}/children").read_text().split()
-    (other,) = [int(pid) for pid in below if Path(f"/proc/{pid}/comm").read_text() == "notary\n"]
-    os.kill(other, signal.SIGKILL)
+    os.kill(notary_of(zygote), signal.SIGKILL)
     assert len(tried(pool, attempt)) == 1
     assert pool.idle_pids() != [zygote]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -114,6 +116,15 @@ def test_limits_hold_at_every_level(level: str) -> None:
         assert execute(pool, "import time\ntime.sleep(60)", limits=soon).stopped_by == "wall"
         assert execute(pool, "while True: print('x' * 99)").stopped_by == "output"
         assert execute(pool, "x = 'a' * 10**10").stopped_by == "memory"
+
+
+def test_a_crash_leaves_no_core_file_and_starts_no_program(level: str) -> None:
+    """A limit of 0 would forbid a file alone: systemd-coredump and apport would still be started, as root."""
+    program = "import os, resource\nprint(*resource.getrlimit(resource.RLIMIT_CORE), flush=True)\nos.abort()"
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    with SandboxPool(1, level=level) as pool:
+        crashed = execute(pool, program)
+    assert (crashed.returncode, crashed.stdout) == (-signal.SIGABRT, "0 0\n" if most == 0 else "1 1\n")
 
 
 def test_a_module_with_a_mind_of_its_own_is_left_to_the_test_that_imports_it(level: str) -> None:

@@ -28,6 +28,20 @@ FLOODS = {
     "many letters": "".join(map(chr, range(0x4E00, 0x9000))) * 20,
 }
 PRIME = 2**61 - 1  # the hashes of its multiples are 0
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.builds(pow, st.just(-7), st.just(5_001)), st.text(),
+    st.floats(allow_nan=False), st.complex_numbers(allow_nan=False, allow_infinity=False), st.binary(),
+    st.text("'\"\\\n\x00{[,(:\ud800"),
+)  # fmt: skip
+HASHABLE = st.recursive(
+    PLAIN, lambda inner: st.one_of(st.tuples(inner, inner), st.frozensets(inner, max_size=3)), max_leaves=9
+)
+VALUES_OF_PROGRAMS = st.recursive(
+    HASHABLE | st.sets(HASHABLE, max_size=3) | st.builds(range, st.integers(), st.integers()) | st.builds(bytearray),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.tuples(inner), st.dictionaries(HASHABLE, inner, max_size=3)
+    ),
+)
 TEXTS = st.text(st.sampled_from("12ab.\n \t\u2028\x0b-e"), max_size=12)
 
 
@@ -77,6 +91,18 @@ VALUES = {
     "keys of a range": "dict_keys(range(999999999999999))",
     "set of a range": "frozenset(range(999999999999999))",
     "nothing": "bytearray()",
+    "comparisons": "1<" * 400_000 + "1",
+    "of sets": "{1}<" * 200_000 + "1",
+    "or": "1or " * 250_000 + "1",
+    "in": "1in " * 250_000 + "1",
+    "calls": "range" + "()" * 400_000,
+    "places": "range" + "[0]" * 300_000,
+    "conditions": f"[1for x in[1]{'if 1 ' * 200_000}]",
+    "lists in lists": f"[{', '.join(['[' * 150 + ']' * 150] * 3_000)}]",
+    "lists of nothing": "[],[]," * 150_000,
+    "formatted": "f'{1}'" * 170_000,
+    "escapes": "'\\q' " * 200_000,
+    "names": "<".join(f"a{number}" for number in range(130_000)),
 }
 
 
@@ -88,6 +114,22 @@ def test_a_value_that_was_made_to_be_slow_is_another_value(name: str) -> None:
         assert judge(returned, Assertion("f()", comparison="equal", expected=expected)).verdict == "wrong"
     assert judge(returned, translate("assert 'x' in f()", "f")).verdict == "wrong"
     assert judge(returned, translate("assert 7.5 not in f()", "f")).verdict in ("pass", "wrong")
+
+
+@pytest.mark.parametrize(
+    "text", ["1or 2", "'\\q'", "b'\\u1'", "[1if 2else 3]", "1is 2", "0o1in {2}", "(1)(2)", "'a' 'b'", "1 ,2"]
+)
+def test_a_text_that_is_no_literal_prints_no_warning(text: str, recwarn: pytest.WarningsRecorder) -> None:
+    """A program can write any text instead of a value; the parser warns of some, on the standard error of `sce`."""
+    for assertion in ("assert f() == 1", "assert f() == 'ab'", "assert 'ab' in f()", "assert f() in [1, 2]"):
+        assert judge(Execution(0, "", "", "", 0.0, text), translate(assertion, "f")).verdict == "wrong"
+    assert list(recwarn) == []
+
+
+@given(VALUES_OF_PROGRAMS)
+def test_every_value_is_read_as_it_was(value: object) -> None:
+    returned = Execution(0, "", "", "", 0.0, literal(value))
+    assert judge(returned, Assertion("f()", comparison="equal", expected=value)).verdict == "pass"
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,13 @@ class OnnxModel:
         options.log_severity_level = _ONLY_ERRORS
         try:
             self._session = onnxruntime.InferenceSession(folder / MODEL, options, providers=_PROVIDERS[device])
+            inputs = {each.name: each.shape for each in self._session.get_inputs()}  # names may be no UTF-8
+            facts = self._session.get_modelmeta().custom_metadata_map
         except Exception as error:  # each kind of damage has an exception of its own
             reason = " ".join(str(error).split())[:160]
             raise SceError(f"{folder / MODEL}: onnxruntime cannot load it ({reason}); export it again") from None
         if self._session.get_providers()[0] != _PROVIDERS[device][0]:
             raise SceError("onnxruntime cannot use the GPU; check its CUDA libraries, or use --device cpu")
-        inputs = {each.name: each.shape for each in self._session.get_inputs()}
         self._past = [name for name in inputs if name.startswith(_PAST)]
         cache = inputs[self._past[0]] if self._past else []
         sizes = [*cache[1::2], *self._session.get_outputs()[0].shape[2:]]  # heads, their size, words
@@ -66,7 +67,7 @@ class OnnxModel:
         self._outputs = ["logits", *(name.replace(_PAST, _PRESENT) for name in self._past)]
         is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())
         self._number = np.dtype(np.float16 if is_half else np.float32)
-        self._appends = self._session.get_modelmeta().custom_metadata_map.get(CACHE_KEY) == APPENDED
+        self._appends = facts.get(CACHE_KEY) == APPENDED
         self.cache_bytes_per_token = len(self._past) * self._heads * self._head_size * self._number.itemsize
 
     def open_sequences(self, rows: int, length: int) -> OnnxSequences:

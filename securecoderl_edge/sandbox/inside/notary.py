@@ -42,9 +42,11 @@ _AT_FDCWD = -100
 _LONGEST_PATH, _MOST_LINKS = 4096, 40  # that the kernel follows
 _MOST_NAMES = 256  # of a path that the notary follows
 MOST_NOTES, MOST_PATH_BYTES, MOST_BYTES = 16, 512, 1 << 15
-# So many calls of a program are answered at once, and again in each second; others wait, so that it cannot keep the
-# notary busy. All are looked at, or a flood would hide what follows it.
-MOST_PROMPT, PAUSE_SECONDS = 1000, 0.001
+# So many calls of a program are answered at once, and again in each second, if they take no longer than that; others
+# wait, the longer the more work they are, so that it cannot keep the notary busy. All are looked at, or a flood would
+# hide what follows it.
+MOST_PROMPT, PROMPT_SECONDS = 1000, 0.1
+PAUSE_SECONDS, PAUSE_FACTOR = 0.001, 10
 HARMLESS = frozenset((
     "/proc/self/maps", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
     "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible", "/etc/ssl/openssl.cnf", "/etc/inputrc",
@@ -193,9 +195,11 @@ class _Desk:
         try:
             fcntl.ioctl(listener, self._receive, content)
             identity, process, _, number, _, _, *arguments = _NOTIFICATION.unpack(content)
+            begun = time.process_time()
             error = self._decide(box, (listener, identity), process, number, arguments)
-            if process != box.pid and not box.is_served_promptly():
-                time.sleep(PAUSE_SECONDS)
+            work = time.process_time() - begun
+            if process != box.pid and not box.is_served_promptly(work):
+                time.sleep(max(PAUSE_SECONDS, PAUSE_FACTOR * work))
             fcntl.ioctl(listener, self._send, _ANSWER.pack(identity, 0, -error, 0 if error else _CONTINUE))
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.EINTR):  # the process has ended, or a signal woke it
@@ -313,13 +317,16 @@ class _Box:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._begun, self._asked = time.monotonic(), 0
+        self._begun, self._asked, self._work = time.monotonic(), 0, 0.0
         self._notes: Notes = {}
 
-    def is_served_promptly(self) -> bool:
-        """Count a call; False if there were too many for the time that has passed."""
-        self._asked += 1
-        return self._asked <= MOST_PROMPT or self._asked <= MOST_PROMPT * (1 + time.monotonic() - self._begun)
+    def is_served_promptly(self, work: float) -> bool:
+        """Count a call and its CPU seconds; False if there were too many for the time that has passed."""
+        self._asked, self._work = self._asked + 1, self._work + work
+        if self._asked <= MOST_PROMPT and self._work <= PROMPT_SECONDS:
+            return True
+        passed = 1 + time.monotonic() - self._begun
+        return self._asked <= MOST_PROMPT * passed and self._work <= PROMPT_SECONDS * passed
 
     def note(self, kind: str, path: bytes) -> bool:
         """Count an attempt; False if there are too many different ones to keep this one."""
