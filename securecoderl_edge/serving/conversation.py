@@ -59,7 +59,8 @@ def prompt_of(chat: ChatTemplate, messages: Sequence[Message], tools: Sequence[M
             failure = failure or error
             continue
         # Some templates leave messages out whose place they do not expect.
-        if all(each["content"].strip() in prompt for each in arranged if each["role"] in ("system", "user")):
+        expected = (chat.as_text(each["content"]) for each in arranged if each["role"] in ("system", "user"))
+        if all(text.strip() in prompt for text in expected):
             return prompt
         failure = failure or SceError("the chat template leaves out a message; send system messages first")
     assert failure is not None
@@ -98,6 +99,8 @@ def _message(message: Any, where: str) -> Message:
         raise invalid(where, f'needs a "role": {", ".join(ROLES)}')
     role = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
     calls = message.get("tool_calls") or []
+    if not calls and message.get("function_call") is not None:  # the older form
+        calls = [{"function": message["function_call"]}]
     content = message.get("content")
     if content is None and role == "assistant":
         content = ""
@@ -120,10 +123,10 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid(where, 'needs a "function" with a "name"')
-    arguments = function.get("arguments", "{}")
+    arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):
         try:  # as strictly as the body: text that is not Unicode would end the model's process
-            arguments = read_body((arguments or "{}").encode())
+            arguments = read_body(arguments.encode())
         except Fault:
             raise invalid(where, 'has "arguments" that are not a JSON object') from None
     if not isinstance(arguments, dict):
