@@ -170,6 +170,7 @@ class Service:
             SceError: the model or the sandbox failed.
         """
         self._demand(wanted.problem.language)
+        self._demand_room(wanted)
         self._demand_grammar(wanted)
         answered = self._continued if wanted.kind != "chat" else self._asked if wanted.is_task else self._talked
         try:
@@ -190,6 +191,17 @@ class Service:
         except Fault:
             return False
         return True
+
+    def _demand_room(self, wanted: Wanted) -> None:
+        """Refuse messages that cannot fit, before a prompt is made of them; each takes a token at least."""
+        size = sum(len(message["content"]) for message in wanted.messages)
+        if len(wanted.messages) > self.engine.length or self.engine.is_endless(size):
+            raise Fault(
+                400,
+                f"{len(wanted.messages)} messages of {size} characters exceed a context of {self.engine.length} tokens",
+                param="messages",
+                code="context_length_exceeded",
+            )
 
     def _demand_grammar(self, wanted: Wanted) -> None:
         """Find out whether the model can follow a grammar, before it is part of a batch."""
@@ -238,7 +250,8 @@ class Service:
         assert self._format.chat is not None
         chat, tools = replace(self._format.chat, where=""), wanted.tools
         try:
-            prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None) + wanted.prefill
+            prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None)
+            prompt += chat.as_text(wanted.prefill)
         except SceError as error:
             raise Fault(400, str(error), param="messages") from None
         (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, _listener(wanted, watcher))
@@ -297,7 +310,7 @@ class Service:
     def _prompt_of(self, hole: Hole, max_tokens: int) -> tuple[tuple[int, ...], bool]:
         tokens = self.bounds.abilities.infill
         assert tokens is not None
-        if not hole.may_cut and self.engine.is_endless(hole.prefix + hole.suffix):
+        if not hole.may_cut and self.engine.is_endless(len(hole.prefix) + len(hole.suffix)):
             raise Unfit(f"prompt and suffix are too long for a context of {self.engine.length} tokens")
 
         def encode(text: str) -> list[int]:
