@@ -44,6 +44,20 @@ def as_text(message: Message) -> Message:
     return {"role": message["role"], "content": "\n".join(filter(None, (content, *calls)))}
 
 
+def size_of(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+    """Characters of messages and tools, which their prompt has as well.
+
+    Raises:
+        Fault: one is nested too deeply.
+    """
+    calls = [message["tool_calls"] for message in messages if "tool_calls" in message]
+    try:
+        records = json.dumps([*calls, *tools], ensure_ascii=False) if calls or tools else ""
+    except RecursionError:
+        raise invalid("messages", "or tools are nested too deeply") from None
+    return sum(len(message["content"]) for message in messages) + len(records)
+
+
 def prompt_of(chat: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
     """The prompt for the next answer: of the messages as they are if the template takes them, else arranged for it.
 

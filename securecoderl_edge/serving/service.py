@@ -21,7 +21,7 @@ from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.runtimes.text_writer import TextWriter
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.conversation import prompt_of
+from securecoderl_edge.serving.conversation import prompt_of, size_of
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, Client, Engine, Unfit
 from securecoderl_edge.serving.faults import Fault, too_many
@@ -193,12 +193,13 @@ class Service:
         return True
 
     def _demand_room(self, wanted: Wanted) -> None:
-        """Refuse messages that cannot fit, before a prompt is made of them; each takes a token at least."""
-        size = sum(len(message["content"]) for message in wanted.messages)
+        """Refuse messages and tools that cannot fit, before a prompt is made of them; each takes a token at least."""
+        size = size_of(wanted.messages, wanted.tools.offered if wanted.tools else ())
         if len(wanted.messages) > self.engine.length or self.engine.is_endless(size):
             raise Fault(
                 400,
-                f"{len(wanted.messages)} messages of {size} characters exceed a context of {self.engine.length} tokens",
+                f"{len(wanted.messages)} messages, of {size} characters with tools, exceed a context of "
+                f"{self.engine.length} tokens",
                 param="messages",
                 code="context_length_exceeded",
             )

@@ -17,7 +17,6 @@ from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving import service
 from securecoderl_edge.serving.tools import Notation, find_notation
 from securecoderl_edge.text import SEAM
 
@@ -186,17 +185,41 @@ def test_a_text_with_a_name_of_a_token_is_continued_as_it_is(scorer: Scorer) -> 
     assert runtime.tasks[0].prompt == "<|user|>x<|end|>"
 
 
-@pytest.mark.parametrize("count", [1, 4001])
+LONG = "x" * (32 * 4000 + 1)
+
+
+@pytest.mark.parametrize("fields", [
+    {"messages": [USER] * 4001}, {"messages": [{"role": "user", "content": LONG}]},
+    {"tools": [{"type": "function", "function": {"name": "f", "description": LONG}}]},
+    {"messages": [USER, {"role": "assistant", "tool_calls": [
+        {"function": {"name": "f", "arguments": {"a": LONG}}}]}], "tools": [TOOL]},
+    {"messages": [{"role": "user", "content": LONG}, USER], "task": "program"},
+], ids=range(5))  # fmt: skip
 def test_messages_that_cannot_fit_are_refused_before_they_are_a_prompt(
-    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, count: int
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
 ) -> None:
-    rendered: list[int] = []
-    monkeypatch.setattr(service, "prompt_of", lambda *_: rendered.append(1) or "x")
-    messages = [{"role": "user", "content": "x" * (1 if count > 1 else 32 * 4000 + 1)}] * count
     with talking(scorer, "Yes.", context=4000) as (served, runtime):
-        answer = served.ask("POST", CHAT, {"messages": messages})
+        choices(served)
+        monkeypatch.setattr(ChatTemplate, "render", None)  # it would fail
+        answer = served.ask("POST", CHAT, {"messages": [USER], **fields})
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
-    assert (rendered, runtime.tasks) == ([], [])
+    assert len(runtime.tasks) == 1
+
+
+def test_tools_and_calls_may_be_nested_deeply_but_not_without_end(scorer: Scorer) -> None:
+    value = "[]"
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "title": value}}}
+    said = [
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": value}}}]},
+    ]
+    bodies = [{"messages": [USER], "tools": [tool]}, {"messages": said, "tools": [TOOL]}, {"messages": said}]
+    with talking(scorer, "Yes.") as (served, _):
+        for depth in (5, *range(900, 1000, 4)):
+            deep = "[" * depth + "]" * depth
+            sent = [json.dumps(body).replace('"[]"', deep).encode() for body in bodies]
+            statuses = [served.ask("POST", CHAT, body).status for body in sent]
+            assert set(statuses) <= ({200} if depth == 5 else {200, 400}), depth
 
 
 def test_a_notation_of_calls_is_read_from_the_template() -> None:
