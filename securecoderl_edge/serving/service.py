@@ -18,6 +18,7 @@ from securecoderl_edge.generation.answers import Answer, check
 from securecoderl_edge.generation.code_blocks import best_first, check_answers
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.runtimes.text_writer import TextWriter
 from securecoderl_edge.scoring.scorer import Scorer
@@ -252,6 +253,7 @@ class Service:
         chat, tools = replace(self._format.chat, where=""), wanted.tools
         try:
             prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None)
+            is_thinking = bool(open_thought(prompt))
             prompt += chat.as_text(wanted.prefill)
         except SceError as error:
             raise Fault(400, str(error), param="messages") from None
@@ -261,7 +263,7 @@ class Service:
         texts = [(each, f"{wanted.prefill}{each.text}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
-        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run)
+        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run, is_thinking)
         choices = []
         for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
             text, calls = tools.read(answer.completion.text) if tools else (answer.completion.text, [])

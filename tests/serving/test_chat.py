@@ -81,6 +81,38 @@ def test_blocks_that_cannot_be_checked_are_shown(scorer: Scorer, text: str) -> N
     assert [(each["accepted"], each["verdict"]) for each in checked["blocks"]] == [(None, "not checked")]
 
 
+@pytest.mark.parametrize(
+    "thought", [f"<think>\nA draft:\n{block(UNSAFE)}No.\n</think>\n\n", f"<think>{block('x = (')}</think>"]
+)
+def test_drafts_in_a_thought_are_shown_and_do_not_count(scorer: Scorer, thought: str) -> None:
+    with talking(scorer, f"{thought}So:\n{block(RIGHT)}") as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert (checked["accepted"], checked["program"]) == (True, RIGHT)
+    assert [each["accepted"] for each in checked["blocks"]] == [None, True]
+
+
+def test_an_answer_may_begin_within_a_thought(scorer: Scorer) -> None:
+    thinking = ChatTemplate(f"{TEMPLATE}<think>", {"eos_token": "<|end|>"}, thinks=True)
+    runtime = AbleRuntime(lambda _: f"{block(UNSAFE)}</think>{block(RIGHT)}")
+    with serving(scorer, runtime, format=PromptFormat("chat", thinking)) as served:
+        checked = choices(served)[0]["sce"]
+    assert (checked["accepted"], [each["accepted"] for each in checked["blocks"]]) == (True, [None, True])
+
+
+def test_a_thought_without_an_end_has_no_answer_to_check(scorer: Scorer) -> None:
+    with talking(scorer, f"<think>\n{block(RIGHT)}\n") as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert (checked["accepted"], checked["verdict"]) == (None, "not checked")
+
+
+@pytest.mark.parametrize("item", ["- ", "1. ", "* "])
+def test_a_block_of_a_list_is_checked_without_its_indentation(scorer: Scorer, item: str) -> None:
+    inner = f"{' ' * len(item)}".join(("", *block(f"x = 1\nif x:\n    {RIGHT}").splitlines(keepends=True)))
+    with talking(scorer, f"Do this:\n\n{item}{inner.lstrip()}") as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert (checked["accepted"], checked["program"]) == (True, f"x = 1\nif x:\n    {RIGHT}")
+
+
 def test_every_block_has_its_verdict_and_the_worst_counts(scorer: Scorer) -> None:
     text = f"{block(RIGHT)}\n{block('ls', 'sh')}\n{block(UNSAFE, 'py')}\n{block('x = (', 'python3')}"
     with talking(scorer, text) as (served, _):
