@@ -341,13 +341,15 @@ def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:
     if language not in LANGUAGE_NAMES:
         raise invalid("language", f"must be {' or '.join(LANGUAGE_NAMES)}")
     tests, assertions = _list(body, "tests"), _list(body, "assertions")
-    if sum(len(each) for each in assertions if isinstance(each, str)) > LONGEST_ASSERTION:
+    if not all(isinstance(each, str) for each in assertions):
+        raise invalid("assertions", "must be a list of texts")
+    if sum(map(len, assertions)) > LONGEST_ASSERTION:
         raise invalid("assertions", f"must have at most {LONGEST_ASSERTION} characters together")
     name = "tests"
     try:
         given = GivenTests(tuple(stdin_test(test, f"test {number}") for number, test in enumerate(tests, 1)))
         name = "assertions"
-        given += GivenTests(assertions=tuple(map(parse_assertion, map(str, assertions))))
+        given += GivenTests(assertions=tuple(map(parse_assertion, assertions)))
         # A question may have a call with its result as well, so that only whole sections are examples here.
         problem = prompt_problem(statement, language, given, Examples(example_sections(statement)), id="request")
     except (ProblemError, UsageError) as error:
