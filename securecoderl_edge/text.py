@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 # The GGUF key for the Unicode normal form of a model's tokenizer; llama.cpp has no key for it.
 NORMALIZER_KEY = "securecoderl_edge.normalizer"
+# Tokenizers cut a text here and leave it out, so that no token goes across. It is no character, and in no language.
+SEAM = "\ufdd0"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
@@ -18,6 +21,14 @@ def replace_surrogates(text: str) -> str:
 def normalize(text: str, form: str | None) -> str:
     """``text`` in the Unicode normal form ``NFC``, or as it is without a form."""
     return unicodedata.normalize("NFC", text) if form == "NFC" else text
+
+
+def with_seams(text: str, names: Iterable[str]) -> str:
+    """``text`` with a `SEAM` within each of these names of tokens, which are only text then."""
+    for name in names:
+        while len(name) > 1 and name in text:  # again: a name may overlap with itself
+            text = text.replace(name, f"{name[0]}{SEAM}{name[1:]}")
+    return text
 
 
 def escape_controls(text: str) -> str:

@@ -82,6 +82,9 @@ class FakeRuntime:
             part.done((index, sample), grouped[index][-1])
         return grouped
 
+    def controls(self) -> tuple[str, ...]:
+        return ("<|end|>", "<|user|>", "<|assistant|>", "<|system|>")
+
     def count_tokens(self, prompt: str) -> int:
         return len(prompt.split())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.generation.answers import Candidate, check, worth
@@ -15,6 +16,7 @@ from securecoderl_edge.prompts.blocks import find_blocks
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.prompts.source_lines import has_code
 from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.prompts.thoughts import without_thoughts
 from securecoderl_edge.runtimes.protocol import Completion
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class CodeBlock:
         language: its label; empty without one.
         start, end: offsets of the block, with its fences, in the answer's text.
         candidate: its check; None if it was not checked.
+        is_thought: it is part of a thought before the answer.
     """
 
     language: str
@@ -42,6 +45,7 @@ class CodeBlock:
     start: int
     end: int
     candidate: Candidate | None = None
+    is_thought: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,19 +68,21 @@ def check_answers(
     format: PromptFormat,
     answers: Sequence[tuple[Completion, str]],
     can_run: Callable[[str], bool],
+    is_thinking: bool = False,
 ) -> list[ChatAnswer]:
     """Check the blocks of each answer, given with its text, in the same order.
 
-    Blocks in Python and C are parsed or compiled, and scanned. If the problem has tests, they are run on the program
-    that `extract_program` finds in the answer.
+    Blocks in Python and C that are no part of a thought are parsed or compiled, and scanned. If the problem has tests,
+    they are run on the program that `extract_program` finds in the answer.
 
     Args:
         can_run: whether programs in a language, given by name, can be run here.
+        is_thinking: whether the answers begin within a thought.
 
     Raises:
         SceError: the sandbox failed.
     """
-    shown = [_blocks_of(text, problem.language) for _, text in answers]
+    shown = [_blocks_of(text, problem.language, is_thinking) for _, text in answers]
     problems, programs, places = [], [], []
     for number, ((completion, text), blocks) in enumerate(zip(answers, shown, strict=True)):
         checked = 0
@@ -127,13 +133,20 @@ def _answer(completion: Completion, blocks: Sequence[CodeBlock], checks: dict[in
     return ChatAnswer(completion, tuple(shown), judged)
 
 
-def _blocks_of(text: str, language: str) -> list[CodeBlock]:
-    return [CodeBlock(block.label, block.program, block.start, block.end) for block in find_blocks(text, language)]
+def _blocks_of(text: str, language: str, is_thinking: bool) -> list[CodeBlock]:
+    start = len(text) - len(without_thoughts(text, is_thinking))
+    return [
+        # In a list, all is indented.
+        CodeBlock(block.label, dedent(block.program), block.start, block.end, is_thought=block.start < start)
+        for block in find_blocks(text, language)
+    ]
 
 
 def _language_of(block: CodeBlock) -> str | None:
     """The language in which a block can be checked."""
-    if block.language in _NOT_FOR_CHECKS or not block.program.strip() or block.program.lstrip().startswith(">>>"):
+    if block.is_thought or block.language in _NOT_FOR_CHECKS:
+        return None
+    if not block.program.strip() or block.program.lstrip().startswith(">>>"):
         return None
     return next((name for name, language in LANGUAGES.items() if block.language in language.labels), None)
 

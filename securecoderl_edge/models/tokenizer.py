@@ -16,6 +16,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
 from securecoderl_edge.system.files import read_json, read_json_if_there
+from securecoderl_edge.text import SEAM
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _NAMING_ENDS = ("config.json", "generation_config.json")
@@ -52,15 +53,16 @@ class Tokenizer:
         return [*(() if starts else self.before), *ids, *self.after]
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text alone, such as an answer that follows a prompt.
+        """Token ids of a text alone, such as an answer that follows a prompt; see `text.SEAM`.
 
         Raises:
             SceError: the tokenizer fails on it.
         """
         try:
-            return list(self.backend.encode(text, add_special_tokens=False).ids)
+            parts = [self.backend.encode(part, add_special_tokens=False).ids for part in text.split(SEAM)]
         except BaseException as error:
             raise _refusal(error) from None
+        return [token for part in parts for token in part]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens; errors as in `encode`."""
@@ -68,6 +70,11 @@ class Tokenizer:
             return str(self.backend.decode(ids, skip_special_tokens=True))
         except BaseException as error:
             raise _refusal(error) from None
+
+    def controls(self) -> tuple[str, ...]:
+        """The names of its special tokens, which are commands to the model wherever a text has them."""
+        added = self.backend.get_added_tokens_decoder().values()
+        return tuple(token.content for token in added if token.special)
 
     def id_of(self, text: str) -> int | None:
         """The id of a token, by its text."""

@@ -18,6 +18,7 @@ from securecoderl_edge.errors import MissingExtra, SceError, needs, not_utf8
 from securecoderl_edge.models.tokenizer import special_tokens
 from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.system.files import read_json_if_there
+from securecoderl_edge.text import with_seams
 
 _PROBE = "\x00answer\x00"
 # Of one rendering: characters, and rounds of all loops over numbers.
@@ -36,6 +37,8 @@ class ChatTemplate:
         where: its file, for messages.
         thinks: whether the model may think before it answers, if it was trained to.
         earlier: the messages of a conversation before the question, each with ``role`` and ``content``.
+        controls: names of special tokens that are only text in messages and tools, see `text.SEAM`; without it, text
+            of a message can end it and begin one of another role.
     """
 
     source: str
@@ -43,6 +46,7 @@ class ChatTemplate:
     where: str = ""
     thinks: bool = False
     earlier: tuple[Mapping[str, str], ...] = ()
+    controls: tuple[str, ...] = ()
 
     def ask(self, question: str) -> str:
         """The prompt for ``question``, which the model continues; it has a start token if the template does.
@@ -102,8 +106,8 @@ class ChatTemplate:
         try:
             pieces = _compiled(self.source).generate(
                 range=_bounded_range(),
-                messages=list(messages),
-                tools=list(tools) if tools else None,
+                messages=self.as_text(list(messages)),
+                tools=self.as_text(list(tools)) if tools else None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
                 # Two names for the same: Qwen's and SmolLM's, and Granite's.
@@ -120,6 +124,14 @@ class ChatTemplate:
                 "use another prompt style, for example --prompt-style code"
             ) from None
         return text
+
+    def as_text(self, value: Any) -> Any:
+        """A text, or what JSON can hold, in which no text is one of the `controls`."""
+        if isinstance(value, str):
+            return with_seams(value, self.controls)
+        if isinstance(value, Mapping):
+            return {self.as_text(key): self.as_text(each) for key, each in value.items()}
+        return list(map(self.as_text, value)) if isinstance(value, list) else value
 
 
 class Untemplated(ChatTemplate):

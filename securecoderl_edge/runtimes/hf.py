@@ -174,6 +174,10 @@ class HfRuntime:
 
         return HfBatch(self._decoder, rows, encode, begin)
 
+    def controls(self) -> tuple[str, ...]:
+        """See `protocol.Runtime`."""
+        return self._tokenizer.controls()
+
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
         return len(self._tokenizer.encode_prompt(prompt))

@@ -291,6 +291,10 @@ class Runtime(Generator, Protocol):
         """What it can do beyond texts."""
         ...
 
+    def controls(self) -> tuple[str, ...]:
+        """The names of its special tokens, which are commands to the model unless a `text.SEAM` is within them."""
+        ...
+
     def open_batch(self, rows: int, length: int) -> DecodingBatch:
         """A `DecodingBatch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
 

@@ -127,9 +127,9 @@ class App:
 
     async def _answer(self, service: Service, kind: Kind, request: Request) -> Response:
         async def answered(deadline: float, count: Callable[[int], None]) -> Response:
-            body = read_body(await _body_of(request))
-            # Takes time: examples in long texts, schemas.
-            wanted = await asyncio.to_thread(parse, body, service.bounds, kind)
+            content = await _body_of(request)
+            # Takes time: many small objects, examples in long texts, schemas.
+            wanted = await asyncio.to_thread(lambda: parse(read_body(content), service.bounds, kind))
             call = service.start(wanted)
             headers = {} if wanted.cut_to is None else {_CUT: str(wanted.cut_to)}
             responder = Responder(wanted, service.bounds.model)
@@ -146,8 +146,9 @@ class App:
 
     async def _score(self, score_service: ScoreService, request: Request) -> Response:
         async def scored(_: float, count: Callable[[int], None]) -> Response:
-            body = read_body(await _body_of(request))
-            scoring = score_service.start(await asyncio.to_thread(parse_batch, body, score_service.problems))
+            content = await _body_of(request)
+            batch = await asyncio.to_thread(lambda: parse_batch(read_body(content), score_service.problems))
+            scoring = score_service.start(batch)
             try:
                 scores = await _unless_left(request, scoring)
             finally:

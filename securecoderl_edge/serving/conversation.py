@@ -44,6 +44,20 @@ def as_text(message: Message) -> Message:
     return {"role": message["role"], "content": "\n".join(filter(None, (content, *calls)))}
 
 
+def size_of(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+    """Characters of messages and tools, which their prompt has as well.
+
+    Raises:
+        Fault: one is nested too deeply.
+    """
+    calls = [message["tool_calls"] for message in messages if "tool_calls" in message]
+    try:
+        records = json.dumps([*calls, *tools], ensure_ascii=False) if calls or tools else ""
+    except RecursionError:
+        raise invalid("messages", "or tools are nested too deeply") from None
+    return sum(len(message["content"]) for message in messages) + len(records)
+
+
 def prompt_of(chat: ChatTemplate, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
     """The prompt for the next answer: of the messages as they are if the template takes them, else arranged for it.
 
@@ -59,7 +73,8 @@ def prompt_of(chat: ChatTemplate, messages: Sequence[Message], tools: Sequence[M
             failure = failure or error
             continue
         # Some templates leave messages out whose place they do not expect.
-        if all(each["content"].strip() in prompt for each in arranged if each["role"] in ("system", "user")):
+        expected = (chat.as_text(each["content"]) for each in arranged if each["role"] in ("system", "user"))
+        if all(text.strip() in prompt for text in expected):
             return prompt
         failure = failure or SceError("the chat template leaves out a message; send system messages first")
     assert failure is not None
@@ -98,6 +113,8 @@ def _message(message: Any, where: str) -> Message:
         raise invalid(where, f'needs a "role": {", ".join(ROLES)}')
     role = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
     calls = message.get("tool_calls") or []
+    if not calls and message.get("function_call") is not None:  # the older form
+        calls = [{"function": message["function_call"]}]
     content = message.get("content")
     if content is None and role == "assistant":
         content = ""
@@ -120,10 +137,10 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid(where, 'needs a "function" with a "name"')
-    arguments = function.get("arguments", "{}")
+    arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):
         try:  # as strictly as the body: text that is not Unicode would end the model's process
-            arguments = read_body((arguments or "{}").encode())
+            arguments = read_body(arguments.encode())
         except Fault:
             raise invalid(where, 'has "arguments" that are not a JSON object') from None
     if not isinstance(arguments, dict):

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
 _CHARACTERS_PER_TOKEN = 32
+# Most texts have fewer.
+_USUAL_CHARACTERS = 4
 # Tokens of the prompts that join between two steps, and the rest of the last prompt: all other requests wait for them.
 _PROMPT_TOKENS = 512
 # For the last step, when the engine is closed.
@@ -125,13 +127,20 @@ class Engine:
             return sum(job.n - job.begun for job in self._jobs)
 
     def count_tokens(self, prompt: str) -> int:
-        """Tokens of a prompt; waits for the current step. A prompt that cannot fit has its number of characters.
+        """Tokens of a prompt, at least so many of one that cannot fit; waits for the current step.
 
         Raises:
             SceError: the prompt cannot be encoded, or the model has failed.
         """
-        if self.is_endless(prompt):
+        if self.is_endless(len(prompt)):
             return len(prompt)  # all requests would wait while its tokens are counted
+        size = _USUAL_CHARACTERS * self.length
+        # By beginnings, twice as long each time: of one of them with twice the tokens no rest makes fewer.
+        while (tokens := self._count(prompt[:size])) <= 2 * self.length and size < len(prompt):
+            size *= 2
+        return tokens
+
+    def _count(self, prompt: str) -> int:
         tokens: int = self.ask(lambda runtime: runtime.count_tokens(prompt))
         return tokens
 
@@ -155,7 +164,7 @@ class Engine:
             Unfit: it does not fit the context.
             SceError: as for `count_tokens`.
         """
-        if self.is_endless(job.prompt):
+        if self.is_endless(len(job.prompt)):
             raise Unfit(f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens")
         tokens = self.count_tokens(job.prompt) if isinstance(job.prompt, str) else len(job.prompt)
         if tokens < 1:
@@ -163,9 +172,10 @@ class Engine:
         if job.is_flexible and tokens < self.length:
             job.sampling = replace(job.sampling, max_tokens=min(job.sampling.max_tokens, self.length - tokens))
         if tokens + job.sampling.max_tokens > self.length:
+            least = "at least " if tokens > 2 * self.length else ""
             raise Unfit(
-                f"the prompt has {tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the context "
-                f"of {self.length}. Shorten it or lower max_tokens"
+                f"the prompt has {least}{tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the "
+                f"context of {self.length}. Shorten it or lower max_tokens"
             )
         job.tokens = tokens
         with self._changed:
@@ -190,9 +200,9 @@ class Engine:
         if self._thread.is_alive():
             self._end_all(Cancelled())
 
-    def is_endless(self, prompt: Prompt) -> bool:
-        """Whether a prompt cannot fit, however it is tokenized."""
-        return len(prompt) > _CHARACTERS_PER_TOKEN * self.length
+    def is_endless(self, size: int) -> bool:
+        """Whether a prompt of so many characters, or tokens, cannot fit, however it is tokenized."""
+        return size > _CHARACTERS_PER_TOKEN * self.length
 
     def _check_open(self) -> None:
         if self.failure is not None:

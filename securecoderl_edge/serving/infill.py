@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from securecoderl_edge.runtimes.extras import InfillTokens
+from securecoderl_edge.serving.serve_settings import LONGEST_STOP
 
 # The share of the room for tokens before the hole; the rest is for those behind it, and for other files what is left.
 _BEFORE = 0.75
@@ -38,7 +39,7 @@ class Hole:
             return ""
         end = filled[1] if len(filled) > 1 else filled[0]
         text = "\n".join(lines[filled[0] : end + 1])
-        return f"\n{text}" if len(text.strip()) >= _LEAST_LINE else ""
+        return f"\n{text}"[:LONGEST_STOP] if len(text.strip()) >= _LEAST_LINE else ""
 
 
 def infill_prompt(
@@ -74,7 +75,7 @@ def _files(
     kept: list[int] = []
     count = 0
     for name, text in reversed(files):
-        if len(text) > max(0, room) * _CHARACTERS_PER_TOKEN:
+        if len(name) + len(text) > max(0, room) * _CHARACTERS_PER_TOKEN:
             break
         own = [tokens.separator, *encode(f"{name}\n{text}\n")]
         if len(own) + len(kept) > room:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,10 +24,10 @@ def of_text(prompt: Sequence[TokenReport], reports: Sequence[TokenReport], text:
     The end token is part of them: clients count on a token for each that was sampled. Offsets are in characters.
     """
     found = [*prompt, *_within(reports, text, keeps_end=True)]
-    offsets, read = [], b""
+    offsets, read, decoder = [], 0, codecs.getincrementaldecoder("utf-8")("ignore")
     for report in found:
-        offsets.append(len(read.decode("utf-8", "ignore")))
-        read += _bytes(report.raw)
+        offsets.append(read)
+        read += len(decoder.decode(_bytes(report.raw)))
     return {
         "tokens": [_name(report.raw) for report in found],
         "token_logprobs": [report.logprob for report in found],

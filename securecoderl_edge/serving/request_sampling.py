@@ -23,6 +23,7 @@ Kind = Literal["chat", "text", "infill"]
 # Names of the limit of tokens, the last one given counts.
 TOKENS = ("max_tokens", "max_completion_tokens", "n_predict")
 _WIDEST_SEED = 1 << 64
+_LEAST_TOP_P = 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def sampling_of(
     name = next((name for name in reversed(TOKENS) if name in body), "max_tokens")
     usual = Sampling()
     default = bounds.max_tokens if has_limit else min(bounds.default_tokens, bounds.max_tokens)
-    wanted = integer(body, name, default, 0, 1 << 31)
+    wanted = integer(body, name, default, 0, 1 << 64)
     # Ours have 32 bits.
     own = seed if 0 <= seed <= MAX_SEED else int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:4], "big") >> 1
     try:
@@ -76,7 +77,8 @@ def sampling_of(
             max_tokens=max(1, min(wanted, bounds.max_tokens)),
             seed=own,
             top_k=integer(body, "top_k", usual.top_k, 0, 1 << 31),
-            top_p=number(body, "top_p", usual.top_p),
+            # With none of the probability, the most likely token is kept, as OpenAI and llama.cpp do.
+            top_p=number(body, "top_p", usual.top_p) or _LEAST_TOP_P,
             min_p=number(body, "min_p", usual.min_p),
             stop=(*stops(body), *ends),
         )

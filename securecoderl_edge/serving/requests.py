@@ -35,16 +35,17 @@ from securecoderl_edge.serving.serve_settings import (
     MAX_ENTRIES,
     MAX_FILES,
     MAX_REPAIRS,
+    MAX_SHOWN,
     MAX_TESTS,
 )
 from securecoderl_edge.serving.tools import Tools, read_tools
 
-_OWN = ("tests", "assertions", "hide_tests", "language", "best_of", "repair", "top_k", "min_p", "task", "cache_prompt")
+_OWN = ("tests", "assertions", "hide_tests", "language", "best_of", "repair", "top_k", "min_p", "cache_prompt")
 _SHARED = ("model", "n", "seed", "stop", "temperature", "top_p", "stream", "stream_options", "presence_penalty",
            "frequency_penalty", "logprobs", *TOKENS, *_OWN)  # fmt: skip
 _TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
 _FIELDS: dict[Kind, tuple[str, ...]] = {
-    "chat": ("messages", "top_logprobs", "response_format", *_TOOLS, *_SHARED),
+    "chat": ("messages", "task", "top_logprobs", "response_format", *_TOOLS, *_SHARED),
     "text": ("prompt", "suffix", "echo", *_SHARED),
     "infill": ("input_prefix", "input_suffix", "input_extra", "prompt", "n_cmpl", "response_fields", *_SHARED),
 }
@@ -56,18 +57,26 @@ _IGNORED = (
     "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_tokens", "dynatemp_exponent",
     "lora", "response_fields", "reasoning_effort", "verbosity",
     "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "repeat_last_n", "mirostat_tau",
-    "mirostat_eta",
+    "mirostat_eta", "dry_sequence_breakers", "prediction",
 )  # fmt: skip
 _ZERO = ("top_logprobs", "min_tokens", "mirostat", "n_keep", "n_probs", "dry_multiplier", "xtc_probability",
          "dynatemp_range")  # fmt: skip
+_ONE = ("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p", "tfs_z")
+_FALSE = ("logprobs", "echo", "ignore_eos", "use_beam_search", "return_progress", "post_sampling_probs",
+          "continue_final_message", "include_stop_str_in_output", "enable_thinking", "raw")  # fmt: skip
+_NO_LIST = ("tools", "functions", "tool_ids", "files", "filter_ids", "tool_servers", "stop_token_ids", "bad_words",
+            "images")  # fmt: skip
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
     **dict.fromkeys(_ZERO, (0,)),
-    **dict.fromkeys(("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p"), (1,)),
-    **dict.fromkeys(("logprobs", "echo", "ignore_eos", "use_beam_search"), (False,)),
-    **dict.fromkeys(("tools", "functions", "tool_ids", "files", "filter_ids", "tool_servers"), ([],)),
+    **dict.fromkeys(_ONE, (1,)),
+    **dict.fromkeys(_FALSE, (False,)),
+    **dict.fromkeys(("skip_special_tokens", "add_generation_prompt", "add_special_tokens"), (True,)),
+    **dict.fromkeys(_NO_LIST, ([],)),
+    "grammar": ("",),
     **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
-    **dict.fromkeys(("logit_bias", "options", "features", "variables"), ({},)),
+    **dict.fromkeys(("options", "features", "variables"), ({},)),
+    "logit_bias": ({}, []),
     "chat_template_kwargs": ({}, {"enable_thinking": False}),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
@@ -261,9 +270,10 @@ def _task_in(messages: Sequence[Message], is_chat_model: bool) -> tuple[tuple[Me
 
 
 def _text(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
-    prompts = _prompts(body.get("prompt"), bounds)
-    problems = tuple(_problem(body, each if isinstance(each, str) else "", bounds.language) for each in prompts)
     suffix = text(body, "suffix")
+    # At the start of a file nothing is before the hole.
+    prompts = ("",) if suffix and body.get("prompt", "") == "" else _prompts(body.get("prompt"), bounds)
+    problems = tuple(_problem(body, each if isinstance(each, str) else "", bounds.language) for each in prompts)
     fields: dict[str, Any] = {"is_task": False, "problems": problems, "prompts": prompts}
     if not suffix:
         return _Own({**fields, "echoes": boolean(body, "echo")})
@@ -279,8 +289,8 @@ def _infill(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
     files = tuple(_file(each, f"input_extra[{index}]") for index, each in enumerate(extra))
     prefix = text(body, "input_prefix") + text(body, "prompt")
     shown = body.get("response_fields", [])
-    if not isinstance(shown, list) or not all(isinstance(name, str) for name in shown):
-        raise invalid("response_fields", "must be a list of texts")
+    if not isinstance(shown, list) or not all(isinstance(name, str) for name in shown) or len(shown) > MAX_SHOWN:
+        raise invalid("response_fields", f"must be a list of at most {MAX_SHOWN} texts")
     hole = Hole(prefix, text(body, "input_suffix"), files, may_cut=True)
     problem = _problem(body, prefix, bounds.language)
     return _with_hole(hole, {"is_task": False, "problems": (problem,), "shown_fields": tuple(shown)}, bounds, None)
@@ -331,13 +341,15 @@ def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:
     if language not in LANGUAGE_NAMES:
         raise invalid("language", f"must be {' or '.join(LANGUAGE_NAMES)}")
     tests, assertions = _list(body, "tests"), _list(body, "assertions")
-    if sum(len(each) for each in assertions if isinstance(each, str)) > LONGEST_ASSERTION:
+    if not all(isinstance(each, str) for each in assertions):
+        raise invalid("assertions", "must be a list of texts")
+    if sum(map(len, assertions)) > LONGEST_ASSERTION:
         raise invalid("assertions", f"must have at most {LONGEST_ASSERTION} characters together")
     name = "tests"
     try:
         given = GivenTests(tuple(stdin_test(test, f"test {number}") for number, test in enumerate(tests, 1)))
         name = "assertions"
-        given += GivenTests(assertions=tuple(map(parse_assertion, map(str, assertions))))
+        given += GivenTests(assertions=tuple(map(parse_assertion, assertions)))
         # A question may have a call with its result as well, so that only whole sections are examples here.
         problem = prompt_problem(statement, language, given, Examples(example_sections(statement)), id="request")
     except (ProblemError, UsageError) as error:

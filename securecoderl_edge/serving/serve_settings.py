@@ -28,8 +28,8 @@ LONGEST_ASSERTION = 1 << 14
 RETRY_SECONDS = 1
 # Of stop strings, and the characters of each: editors send more than the four of OpenAI.
 MAX_STOPS, LONGEST_STOP = 32, 200
-# Of one request: alternatives at each token, samples of all prompts, other files next to a hole.
-MAX_ALTERNATIVES, MAX_CHOICES, MAX_FILES = 20, 128, 64
+# Of one request: alternatives at each token, samples of all prompts, other files next to a hole, fields to be shown.
+MAX_ALTERNATIVES, MAX_CHOICES, MAX_FILES, MAX_SHOWN = 20, 128, 64, 64
 # Of one request with log-probabilities: entries of the completions; samples and alternatives where prompts have them.
 MAX_ENTRIES, MAX_ECHOED, MAX_ECHOED_ALTERNATIVES = 1 << 18, 16, 5
 

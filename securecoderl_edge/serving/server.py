@@ -7,7 +7,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -143,7 +143,9 @@ class Server:
     def _service_of(
         self, model: ServedModel, settings: ServeSettings, metrics: Metrics, report: Callable[[str], None]
     ) -> Service:
-        length = min(settings.context, model.runtime.context)
+        length, format = min(settings.context, model.runtime.context), model.format
+        if format.chat is not None:  # messages are from outside
+            format = replace(format, chat=replace(format.chat, controls=model.runtime.controls()))
         bounds = RequestLimits(
             model.name,
             min(settings.max_tokens, length - 1),
@@ -155,7 +157,7 @@ class Server:
             find_notation(model.format.chat),
         )
         engine = Engine(model.runtime, model.rows, length, report, self.stop)
-        return Service(engine, model.scorer, model.format, bounds, settings.max_requests, metrics)
+        return Service(engine, model.scorer, format, bounds, settings.max_requests, metrics)
 
     def _end_requests(self) -> None:
         for part in (self._service, self._score_service):

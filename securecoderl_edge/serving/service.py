@@ -18,10 +18,11 @@ from securecoderl_edge.generation.answers import Answer, check
 from securecoderl_edge.generation.code_blocks import best_first, check_answers
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.runtimes.text_writer import TextWriter
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.conversation import prompt_of
+from securecoderl_edge.serving.conversation import prompt_of, size_of
 from securecoderl_edge.serving.counters import Metrics
 from securecoderl_edge.serving.engine import Cancelled, Client, Engine, Unfit
 from securecoderl_edge.serving.faults import Fault, too_many
@@ -170,6 +171,7 @@ class Service:
             SceError: the model or the sandbox failed.
         """
         self._demand(wanted.problem.language)
+        self._demand_room(wanted)
         self._demand_grammar(wanted)
         answered = self._continued if wanted.kind != "chat" else self._asked if wanted.is_task else self._talked
         try:
@@ -190,6 +192,18 @@ class Service:
         except Fault:
             return False
         return True
+
+    def _demand_room(self, wanted: Wanted) -> None:
+        """Refuse messages and tools that cannot fit, before a prompt is made of them; each takes a token at least."""
+        size = size_of(wanted.messages, wanted.tools.offered if wanted.tools else ())
+        if len(wanted.messages) > self.engine.length or self.engine.is_endless(size):
+            raise Fault(
+                400,
+                f"{len(wanted.messages)} messages, of {size} characters with tools, exceed a context of "
+                f"{self.engine.length} tokens",
+                param="messages",
+                code="context_length_exceeded",
+            )
 
     def _demand_grammar(self, wanted: Wanted) -> None:
         """Find out whether the model can follow a grammar, before it is part of a batch."""
@@ -238,7 +252,9 @@ class Service:
         assert self._format.chat is not None
         chat, tools = replace(self._format.chat, where=""), wanted.tools
         try:
-            prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None) + wanted.prefill
+            prompt = prompt_of(chat, wanted.messages, tools.offered if tools else None)
+            is_thinking = bool(open_thought(prompt))
+            prompt += chat.as_text(wanted.prefill)
         except SceError as error:
             raise Fault(400, str(error), param="messages") from None
         (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, _listener(wanted, watcher))
@@ -247,7 +263,7 @@ class Service:
         texts = [(each, f"{wanted.prefill}{each.text}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
-        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run)
+        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run, is_thinking)
         choices = []
         for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
             text, calls = tools.read(answer.completion.text) if tools else (answer.completion.text, [])
@@ -297,7 +313,7 @@ class Service:
     def _prompt_of(self, hole: Hole, max_tokens: int) -> tuple[tuple[int, ...], bool]:
         tokens = self.bounds.abilities.infill
         assert tokens is not None
-        if not hole.may_cut and self.engine.is_endless(hole.prefix + hole.suffix):
+        if not hole.may_cut and self.engine.is_endless(len(hole.prefix) + len(hole.suffix)):
             raise Unfit(f"prompt and suffix are too long for a context of {self.engine.length} tokens")
 
         def encode(text: str) -> list[int]:

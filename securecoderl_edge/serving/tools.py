@@ -108,13 +108,15 @@ class Tools:
         begin = place + len(text[place:]) - len(text[place:].lstrip())
         try:
             record, end = json.JSONDecoder().raw_decode(text, begin)
-        except (ValueError, RecursionError):
+            name = record.get(self.notation.name_key) if isinstance(record, dict) else None
+            if not isinstance(name, str) or name not in self.schemas:
+                return None
+            arguments = record.get(self.notation.arguments_key, {})
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        except (ValueError, RecursionError):  # no JSON, or numbers that are none
             return None
-        if not isinstance(record, dict) or record.get(self.notation.name_key) not in self.schemas:
-            return None
-        arguments = record.get(self.notation.arguments_key, {})
-        text_of = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        return {"name": record[self.notation.name_key], "arguments": text_of}, end
+        return {"name": name, "arguments": arguments}, end
 
 
 def find_notation(chat: ChatTemplate | None) -> Notation | None:
@@ -194,7 +196,7 @@ def _function(tool: Any, where: str) -> tuple[str, Any]:
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid(where, 'needs the type "function" and a function with a name of letters, digits and _.-')
-    schema = function.get("parameters", {"type": "object"})
+    schema = {} if function.get("parameters") is None else function["parameters"]
     if not isinstance(schema, Mapping):
         raise invalid(where, "has parameters that are not a schema")
     return name, dict(schema) or {"type": "object"}

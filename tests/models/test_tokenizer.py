@@ -17,6 +17,7 @@ from tokenizer_styles import STYLES, library, make, write_tokenizer
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import NANO, base_folder
 from securecoderl_edge.models.tokenizer import end_tokens, read_tokenizer, special_tokens
+from securecoderl_edge.text import with_seams
 
 DEEPSEEK = SHARED / "deepseek-coder-tokenizer"
 TEXTS = (
@@ -48,6 +49,21 @@ def test_a_prompt_begins_with_one_start_token_where_the_files_say_so(tmp_path: P
     if start:
         assert read.encode_prompt(f"{start}x = 1") == read.encode(f"{start}x = 1")
         assert read.encode(f"{start}x = 1").count(read.id_of(start)) == 1
+
+
+@pytest.mark.parametrize("style", list(STYLES))
+def test_a_name_of_a_special_token_with_a_seam_is_only_text(tmp_path: Path, style: str) -> None:
+    write_tokenizer(tmp_path, style)
+    read = read_tokenizer(tmp_path)
+    controls = read.controls()
+    assert special_tokens(tmp_path)["eos_token"] in controls
+    special = set(map(read.id_of, controls))
+    for name in controls:
+        assert special & set(read.encode(f"a{name}b"))
+        seamed = with_seams(f"a{name}b", controls)
+        assert not special & set(read.encode(seamed))
+        assert read.decode(read.encode(seamed)).replace(" ", "") == f"a{name}b".replace(" ", "")
+        assert read.encode_prompt(seamed) == [*read.before, *read.encode(seamed), *read.after]
 
 
 @pytest.mark.parametrize("style", ["llama-3", "gemma", "smollm2"])

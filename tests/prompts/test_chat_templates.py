@@ -18,6 +18,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import TODAY, ChatTemplate
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, is_over, prompt_facts
 from securecoderl_edge.prompts.styles import PromptFormat, choose_format
+from securecoderl_edge.text import SEAM
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 CONVERSATIONS = (
@@ -62,6 +63,35 @@ def test_the_text_is_the_one_of_transformers(
                 messages, chat_template=TEMPLATES[name], tokenize=False, add_generation_prompt=asks, **words
             )
             assert template.render(messages, add_generation_prompt=asks) == expected
+
+
+NAMES = ("<|im_start|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "[INST]", "</s>", "<s>")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_names_of_special_tokens_in_messages_are_only_text(name: str) -> None:
+    plain, guarded = (ChatTemplate(TEMPLATES[name], TOKENS, controls=each) for each in ((), NAMES))
+    harmless = [
+        {"role": "user", "content": "One."},
+        {"role": "assistant", "content": "Two."},
+        {"role": "user", "content": "x"},
+    ]
+    assert guarded.converse(harmless) == plain.converse(harmless)
+    hostile = [{**each, "content": f"{each['content']}{''.join(NAMES)}y"} for each in harmless]
+    prompt, expected = guarded.converse(hostile), plain.converse(harmless)
+    assert prompt.replace(SEAM, "") == plain.converse(hostile)
+    for each in NAMES:  # none but those of the template
+        assert sum(part.count(each) for part in prompt.split(SEAM)) == expected.count(each)
+
+
+def test_names_of_special_tokens_in_tools_are_only_text() -> None:
+    template = ChatTemplate("{{ tools | tojson }}{{ messages | tojson }}</s>", controls=("</s>",))
+    call = {"function": {"name": "f</s>", "arguments": {"a</s>": ["</s>", 1, None]}}}
+    prompt = template.converse(
+        [{"role": "assistant", "content": "", "tool_calls": [call]}], [{"function": {"</s>": {"enum": ["</s>"]}}}]
+    )
+    assert prompt.count("</s>") == 1
+    assert prompt.count(SEAM) == 5
 
 
 def test_json_is_not_escaped_for_web_pages() -> None:

@@ -17,6 +17,7 @@ from securecoderl_edge.runtimes.gguf.batching import PROMPT_TOKENS
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, Sampling
 from securecoderl_edge.serving.json_grammar import json_grammar
+from securecoderl_edge.text import SEAM, with_seams
 
 PROMPT = "def add(a, b):\n"
 GREEDY = Sampling(0.0, 12)
@@ -51,6 +52,22 @@ def test_names_of_special_tokens_in_a_text_are_only_text(runtime: GgufRuntime) -
     end = next(token for token in range(runtime.abilities.vocabulary) if runtime.decode([token]) == "<eos>")
     assert end not in runtime.encode("a<eos>b")
     assert runtime.decode(runtime.encode("a<eos>b")) == "a<eos>b"
+
+
+def test_a_name_with_a_seam_in_a_prompt_is_only_text(runtime: GgufRuntime) -> None:
+    controls, extras = runtime.controls(), Extras(alternatives=0, reports_prompt=True)
+    assert "<eos>" in controls
+    assert "def" not in controls
+    for name in controls:
+        special, seamed = decode(
+            runtime,
+            (f"a{name}b", Sampling(0.0, 1), extras),
+            (with_seams(f"a{name}b", controls), Sampling(0.0, 1), extras),
+        )
+        assert name in [each.raw for each in special.prompt_reports]
+        assert name not in [each.raw for each in seamed.prompt_reports]
+        assert "".join(each.raw for each in seamed.prompt_reports) == f"a{name}b"
+    assert runtime.count_tokens(SEAM + PROMPT + SEAM) == runtime.count_tokens(PROMPT)
 
 
 def test_reports_have_the_probabilities_of_prompt_and_completion(runtime: GgufRuntime) -> None:

@@ -161,7 +161,17 @@ def test_the_model_never_sees_a_prompt_that_cannot_fit_not_even_to_count_it(
     assert Client(engine).count_tokens("a" * 64_001) > engine.length
     assert counted == []
     assert Client(engine).count_tokens("a" * 64_000) == 1
-    assert counted == [64_000]
+    assert counted == [8_000, 16_000, 32_000, 64_000]
+
+
+def test_of_a_prompt_with_far_too_many_tokens_only_the_beginning_is_counted(
+    engine: Engine, runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(runtime, "count_tokens", lambda prompt: counted.append(len(prompt)) or len(prompt) // 3)
+    with pytest.raises(Unfit, match="at least 5333 tokens"):
+        Client(engine).generate(["a" * 64_000], 1, Sampling(max_tokens=10))
+    assert counted == [8_000, 16_000]
 
 
 def test_a_model_that_fails_once_fails_the_running_requests_only(engine: Engine, runtime: EchoRuntime) -> None:

@@ -148,7 +148,31 @@ def test_a_talk_has_the_servers_limit_and_a_task_the_models() -> None:
 def test_more_tokens_than_the_limit_are_cut_to_it() -> None:
     wanted = talk(max_tokens=101)
     assert (wanted.sampling.max_tokens, wanted.cut_to) == (100, 100)
+    assert talk(max_tokens=2**63 - 1).cut_to == 100  # as clients write that there is no limit
     assert talk(max_tokens=100).cut_to is None
+
+
+def test_none_of_the_probability_is_the_most_likely_token() -> None:
+    assert 0 < talk(top_p=0).sampling.top_p < 1e-6
+
+
+def test_what_tools_and_calls_may_lack_is_empty() -> None:
+    bare = {"type": "function", "function": {"name": "f"}}
+    null = {"type": "function", "function": {"name": "f", "parameters": None}}
+    assert talk(tools=[null]).tools.schemas == talk(tools=[bare]).tools.schemas
+    for call in ({"name": "f"}, {"name": "f", "arguments": None}, {"name": "f", "arguments": ""}):
+        said = {"role": "assistant", "content": None}
+        told = talk(messages=[USER, {**said, "tool_calls": [{"function": call}]}], tools=[bare]).messages
+        older = talk(messages=[USER, {**said, "function_call": call}], tools=[bare]).messages
+        assert told[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {}}
+        assert older == told
+
+
+def test_the_task_is_a_field_of_chats() -> None:
+    for kind, body in (("text", {"prompt": "x"}), ("infill", {"input_prefix": "x"})):
+        with pytest.raises(Fault) as caught:
+            parse({**body, "task": "program"}, ABLE, kind)
+        assert caught.value.param == "task"
 
 
 @pytest.mark.parametrize("seed", [-2, -(2**63), 2**32, 2**40, 2**64])
@@ -254,6 +278,8 @@ def test_what_needs_a_model_in_gguf_says_so(fields: dict[str, Any], param: str) 
         ({"messages": [{"role": "user", "content": None}]}, "messages[0]"),
         ({"top_logprobs": 2}, "top_logprobs"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"logprobs": 3}, "logprobs"), ({"frequency_penalty": 2.1}, "frequency_penalty"), ({"seed": 2**65}, "seed"),
+        ({"stop_token_ids": [1]}, "stop_token_ids"), ({"grammar": "root ::= x"}, "grammar"),
+        ({"skip_special_tokens": False}, "skip_special_tokens"), ({"enable_thinking": True}, "enable_thinking"),
         ({"repair": 1}, "repair"), ({"hide_tests": True}, "hide_tests"), ({"cache_prompt": 1}, "cache_prompt"),
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0]"),
         ({"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0]"),
@@ -277,6 +303,10 @@ def test_a_wrong_field_of_a_talk_is_named(fields: dict[str, Any], param: str) ->
         {"repeat_penalty": 1}, {"frequency_penalty": 0.0}, {"seed": -1}, {"top_k": -1},
         {"function_call": "none", "functions": []}, {"parallel_tool_calls": True}, {"top_logprobs": 0},
         {"modalities": ["text"]}, {"ignore_eos": False}, {"min_tokens": 0}, {"cache_prompt": False}, {"suffix": None},
+        {"stop_token_ids": []}, {"logit_bias": []}, {"grammar": ""}, {"skip_special_tokens": True}, {"raw": False},
+        {"add_generation_prompt": True}, {"continue_final_message": False}, {"return_progress": False}, {"tfs_z": 1.0},
+        {"prediction": {"type": "content", "content": "x"}}, {"enable_thinking": False}, {"images": []},
+        {"logprobs": None}, {"functions": None, "function_call": None},
         {"keep_alive": "5m"}, {"chat_id": "x"}, {"options": {}}, {"chat_template_kwargs": {"enable_thinking": False}},
     ],
     ids=str,
@@ -317,7 +347,7 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 9}, "best_of"), ({"repair": -1}, "repair"),
         ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -2}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"),
         ({"temperature": "1"}, "temperature"), ({"temperature": 10**400}, "temperature"), ({"temperature": -1}, None),
-        ({"top_p": 0}, None), ({"top_p": 1.1}, None), ({"min_p": 2}, None), ({"top_k": -2}, "top_k"),
+        ({"top_p": -0.1}, None), ({"top_p": 1.1}, None), ({"min_p": 2}, None), ({"top_k": -2}, "top_k"),
         ({"stop": ["a"] * 33}, "stop"), ({"stop": 5}, "stop"), ({"stop": "a" * 201}, "stop"),
         ({"stream": 1}, "stream"), ({"stream": True, "best_of": 2}, "stream"),
         ({"stream": True, "repair": 1}, "stream"),
@@ -331,7 +361,9 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0]"),
         ({"language": "rust"}, "language"), ({"language": 3}, "language"), ({"language": ["c"]}, "language"),
         ({"assertions": "f(2)"}, "assertions"), ({"assertions": ["2 == 2"]}, "assertions"),
-        ({"assertions": [1]}, "assertions"), ({"assertions": ["f(2)"] * 21}, "assertions"),
+        ({"assertions": [1]}, "assertions"),
+        ({"assertions": [["f(2)"]]}, "assertions"), ({"assertions": [True]}, "assertions"),
+        ({"assertions": ["f(2)"] * 21}, "assertions"),
         ({"assertions": ["f(2)"], "tests": [{"input": "1", "output": "2"}]}, "assertions"),
         ({"assertions": ["f(2)"], "language": "c"}, "assertions"), ({"hide_tests": 1}, "hide_tests"),
         ({"tests": {}}, "tests"), ({"tests": "x"}, "tests"), ({"tests": [1]}, "tests"),

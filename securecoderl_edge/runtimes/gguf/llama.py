@@ -23,7 +23,7 @@ from securecoderl_edge.runtimes.gguf.cache import cache_size
 from securecoderl_edge.runtimes.gguf.grammar import Grammar
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.runtimes.manifests import manifest_path
-from securecoderl_edge.text import NORMALIZER_KEY, normalize
+from securecoderl_edge.text import NORMALIZER_KEY, SEAM, normalize
 
 BATCH = 512
 _LOG_ERROR = 4  # ggml's level; llama_cpp's own logger still maps it to DEBUG
@@ -116,19 +116,32 @@ class LlamaModel:
         """Token ids, normalized and with special tokens as the file requires, but without a second start token.
 
         Args:
+            text: see also `text.SEAM`.
             is_plain: the text alone, in which no special token is recognized.
         """
+        first, *others = text.split(SEAM)
+        ids = self._tokens(first, is_whole=not is_plain, has_names=not is_plain)
+        for part in others:
+            ids += self._tokens(part, is_whole=False, has_names=not is_plain)
+        start = llama_cpp.llama_vocab_bos(self._vocabulary)
+        return ids[1:] if ids[:2] == [start, start] else ids
+
+    def _tokens(self, text: str, *, is_whole: bool, has_names: bool) -> list[int]:
+        """Token ids; what is whole has the start token, and names of special tokens in it may stand for these."""
         encoded = normalize(text, self._normalizer).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
-        count = llama_cpp.llama_tokenize(
-            self._vocabulary, encoded, len(encoded), tokens, room, not is_plain, not is_plain
-        )
+        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, is_whole, has_names)
         if count < 0:
             raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes; shorten it")
-        ids = list(tokens[:count])
-        start = llama_cpp.llama_vocab_bos(self._vocabulary)
-        return ids[1:] if ids[:2] == [start, start] else ids
+        return list(tokens[:count])
+
+    def controls(self) -> list[str]:
+        """The names of tokens that are no text."""
+        attributes = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        found = range(self.vocabulary_size)
+        named = (each for each in found if llama_cpp.llama_vocab_get_attr(self._vocabulary, each) & attributes)
+        return [llama_cpp.llama_vocab_get_text(self._vocabulary, each).decode("utf-8", "replace") for each in named]
 
     def _id_of(self, text: str) -> int | None:
         """The id of a token by its text, if the text is one token."""

@@ -1,11 +1,11 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
 Requests: ``open`` (path, adapter, threads, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt), ``encode``
-(text), ``decode`` (tokens), ``grammar`` (text), ``generate`` (prompts, tasks with their seeds, sampling, facts,
-stream); ``batch`` (rows, length), then any number of ``add`` (tasks), ``step`` and ``drop`` (keys), see
+(text), ``decode`` (tokens), ``grammar`` (text), ``controls``, ``generate`` (prompts, tasks with their seeds, sampling,
+facts, stream); ``batch`` (rows, length), then any number of ``add`` (tasks), ``step`` and ``drop`` (keys), see
 `protocol.DecodingBatch`.
-Answers: ``ready`` with facts about the file, ``count``, ``text``, ``token``, ``completion`` with the usage since the
-last one, ``done``, ``batch`` with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
+Answers: ``ready`` with facts about the file, ``count``, ``text``, ``names``, ``token``, ``completion`` with the usage
+since the last one, ``done``, ``batch`` with its rows, ``step`` with the progress of tasks, ``error`` with a message.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class GgufWorker:
         """Serve a ``decode`` request, of tokens that the vocabulary has."""
         text = b"".join(self._model.piece(token, names=True) for token in request["tokens"])
         self._send({"type": "text", "text": text.decode("utf-8", "replace")})
+
+    def controls(self, _: dict[str, Any]) -> None:
+        """Serve a ``controls`` request."""
+        self._send({"type": "names", "names": self._model.controls()})
 
     def read_grammar(self, request: dict[str, Any]) -> None:
         """Serve a ``grammar`` request.
@@ -206,6 +210,7 @@ def main() -> None:
                     "count": worker.count,
                     "encode": worker.encode,
                     "decode": worker.decode,
+                    "controls": worker.controls,
                     "grammar": worker.read_grammar,
                     "generate": worker.generate,
                     "batch": worker.open_batch,

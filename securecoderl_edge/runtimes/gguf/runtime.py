@@ -117,6 +117,10 @@ class GgufRuntime:
         tokens = infill and InfillTokens(**{**infill, "start": tuple(infill["start"])})
         return Abilities(int(self._child.description["vocabulary"]), tokens)
 
+    def controls(self) -> tuple[str, ...]:
+        """See `protocol.Runtime`."""
+        return tuple(self._ask({"type": "controls"})["names"])
+
     def encode(self, text: str) -> list[int]:
         """See `protocol.TokenRuntime`."""
         return list(self._ask({"type": "encode", "text": text})["tokens"])

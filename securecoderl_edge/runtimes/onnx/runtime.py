@@ -62,6 +62,10 @@ class OnnxRuntime:
         self._parallel = max(1, parallel)
         self._spent = Usage()
 
+    def controls(self) -> tuple[str, ...]:
+        """See `protocol.Runtime`."""
+        return self._tokenizer.controls()
+
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
         return len(self._tokenizer.encode_prompt(prompt))
