@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 
 from securecoderl_edge.generation.changes import Changes
 from securecoderl_edge.generation.instruction import asks_to_remove, is_named, is_removed
@@ -192,8 +192,7 @@ class _Splicer:
         if not any(unit.is_definition for unit in body):
             names = {each.key for each in theirs} - {each.key for each in body}
             return bool(new - old or (new and names)) or (bool(old - new) and asks_to_remove("", self._instruction))
-        pairs = ((one, other) for one in old - new for other in new - old)
-        return any(SequenceMatcher(None, *pair).ratio() > _SIMILAR for pair in pairs)
+        return any(get_close_matches(one, new - old, 1, _SIMILAR) for one in old - new)
 
     def _misses(self, body: list[Statement], theirs: list[Statement]) -> set[str]:
         return {unit.key for unit in body if unit.is_definition} - {unit.key for unit in theirs}
