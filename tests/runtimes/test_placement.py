@@ -190,7 +190,11 @@ def test_a_session_that_fell_back_to_the_cpu_is_an_error(monkeypatch: pytest.Mon
     onnxruntime = pytest.importorskip("onnxruntime")
     from securecoderl_edge.runtimes.onnx.model import OnnxModel
 
-    fallen = SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
+    fallen = SimpleNamespace(
+        get_providers=lambda: ["CPUExecutionProvider"],
+        get_inputs=list,
+        get_modelmeta=lambda: SimpleNamespace(custom_metadata_map={}),
+    )
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: fallen)
     with pytest.raises(SceError, match="cannot use the GPU; check its CUDA libraries, or use --device cpu"):
         OnnxModel(tmp_path, device="cuda")
