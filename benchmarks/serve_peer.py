@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=8, help="chats per round")
     parser.add_argument("--fills", type=int, default=6, help="holes to fill in")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
