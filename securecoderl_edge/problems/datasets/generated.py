@@ -124,9 +124,11 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
         raise DropRecord("no attack changes the output of the program")
     inputs, outputs = [t.get("input") for t in tests], [t.get("output") for t in tests]
     usable = stdin_tests(inputs, outputs, identifier, tally)
-    insecure, secure = map(_as_function, (program, with_parameters(program)))
+    insecure, rewritten = _as_function(program), with_parameters(program)
     if not _passes(f"{given}\n{insecure}", usable, evaluate):
         raise DropRecord("its program fails its tests")
+    secure = _as_function(rewritten) if rewritten else ""
+    is_solution = bool(secure) and _passes(f"{given}\n{secure}", usable, evaluate)
     return Problem(
         id=identifier,
         statement=f"{statement.strip()}\n\n{_TASK}",
@@ -137,7 +139,7 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
             SecurityTest(f"injection {number}", 89, assertion=f"{given}\nassert {line!r} not in lines({attack!r})")
             for number, (attack, line) in enumerate(leaked, 1)
         ),
-        solutions=(secure,) if _passes(f"{given}\n{secure}", usable, evaluate) else (),
+        solutions=(secure,) if is_solution else (),
         insecure_solutions=(insecure,),
         source="safesql",
         tags=("CWE-89",),
