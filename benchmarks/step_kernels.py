@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -195,7 +194,7 @@ def count_step(model: Any, rows: int, temperature: float, *, on_card: bool) -> d
     decoder.on_card, decoder.records_steps, decoder.pace = on_card, True, GPU_PACE
     decoder.refresh()
     sampler = Sampler(temperature, 256, frozenset(), torch.empty(0), tempered=True)
-    batch = DrawingBatch(decoder, partial(sampler.draw, on_card=on_card))
+    batch = DrawingBatch(decoder, sampler.draw)
     batch._set_tokens(torch.zeros(rows, dtype=torch.long, device="meta"))
     batch._positions = torch.zeros(rows, dtype=torch.long, device="meta")
     batch._bias = torch.zeros(rows, ENTRIES, dtype=torch.bfloat16, device="meta")

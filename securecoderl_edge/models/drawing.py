@@ -141,41 +141,29 @@ def draw_tokens(
     truncate: Callable[[Tensor], Tensor] | None = None,
     *,
     tempered: bool = False,
-    on_card: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """As `draw`, one token per row of ``logits`` (B, V): the tokens, and their log-probabilities.
+
+    For some rows at a time: on a CPU their weights stay in its cache, and in memory that malloc keeps; a GPU has few
+    kernels to start.
 
     Args:
         uniforms: (B,) numbers from [0, 1).
         truncate, tempered: see `sampling.Sampler`.
-        on_card: pass over the logits as few times as fused kernels need, for some rows at a time.
     """
-    if on_card:
-        parts = math.ceil(len(logits) / drawn_at_a_time(logits.shape[1]))
-        if parts > 1:
-            import torch
+    import torch
 
-            pieces = [
-                draw_tokens(rows, temperature, own, truncate, tempered=tempered, on_card=True)
-                for rows, own in zip(logits.chunk(parts), uniforms.chunk(parts), strict=True)
-            ]
-            return torch.cat([chosen for chosen, _ in pieces]), torch.cat([found for _, found in pieces])
-        return _draw_by_shares(logits, temperature, uniforms, truncate, tempered=tempered)
-    logits = logits.float()
-    if temperature < _LOWEST_TEMPERATURE:
-        chosen = logits.argmax(-1)
-    else:
-        scores = logits / temperature
-        if truncate is not None:
-            scores = truncate(scores)
-        weights = (scores - scores.amax(-1, keepdim=True)).exp_()
-        chosen = first_above_in_rows(weights, uniforms)
-        if tempered:
-            return chosen, (weights.gather(-1, chosen[:, None])[:, 0] / weights.sum(-1)).log()
-    return chosen, logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+    parts = math.ceil(len(logits) / drawn_at_a_time(logits.device.type, logits.shape[1]))
+    pieces = [
+        _drawn(rows, temperature, own, truncate, tempered=tempered)
+        for rows, own in zip(logits.chunk(parts), uniforms.chunk(parts), strict=True)
+    ]
+    if parts == 1:
+        return pieces[0]
+    return torch.cat([chosen for chosen, _ in pieces]), torch.cat([found for _, found in pieces])
 
 
-def _draw_by_shares(
+def _drawn(
     logits: Tensor,
     temperature: float,
     uniforms: Tensor,

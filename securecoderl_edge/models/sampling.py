@@ -67,9 +67,9 @@ class Sampler:
     tempered: bool = False
     limits: tuple[int, ...] | None = None
 
-    def draw(self, logits: Tensor, uniforms: Tensor, *, on_card: bool = False) -> tuple[Tensor, Tensor]:
+    def draw(self, logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """The next tokens of ``logits`` (B, V) and their log-probabilities, see `draw_tokens`."""
-        return draw_tokens(logits, self.temperature, uniforms, self.truncate, tempered=self.tempered, on_card=on_card)
+        return draw_tokens(logits, self.temperature, uniforms, self.truncate, tempered=self.tempered)
 
 
 class PartialCompletions:
@@ -170,8 +170,7 @@ def sample(
         decoder.refresh()
     count = len(prompts) * samples
     completions = PartialCompletions(sampler, samples, decoder.dtype)
-    draw = partial(sampler.draw, on_card=decoder.on_card)
-    batch, waiting = DrawingBatch(decoder, draw, records_draw=sampler.truncate is None), deque(range(count))
+    batch, waiting = DrawingBatch(decoder, sampler.draw, records_draw=sampler.truncate is None), deque(range(count))
     width, pace = min(count, parallel or count), decoder.pace
 
     def admit() -> None:

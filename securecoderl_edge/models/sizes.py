@@ -14,8 +14,8 @@ BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16"
 # Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds, and
 # with many rows: it reads the output projection once for all of them.
 _LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU, _LOGITS_ROWS_ON_CPU = 128 << 20, 24 << 20, 1024
-# Bytes of a float32 number for each token of the vocabulary, of all rows that a GPU draws at a time.
-_DRAWN_BYTES = 256 << 20
+# Bytes of a float32 number for each token of the vocabulary, of all rows that are drawn at a time.
+_DRAWN_BYTES, _DRAWN_BYTES_ON_CPU = 256 << 20, 2 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.
 CACHE_GROWTH = 32
 # The attention kernels of a GPU copy a mask whose length is no multiple of this.
@@ -128,6 +128,6 @@ def logits_at_a_time(device: str, vocabulary: int) -> tuple[int, int]:
     return _LOGITS_CHUNK_BYTES_ON_CPU // (4 * tokens), tokens
 
 
-def drawn_at_a_time(vocabulary: int) -> int:
-    """Rows of logits from which a GPU draws tokens together."""
-    return max(1, _DRAWN_BYTES // (4 * vocabulary))
+def drawn_at_a_time(device: str, vocabulary: int) -> int:
+    """Rows of logits from which tokens are drawn together."""
+    return max(1, (_DRAWN_BYTES_ON_CPU if device == "cpu" else _DRAWN_BYTES) // (4 * vocabulary))

@@ -240,14 +240,11 @@ def _sampling(
     # One layer's tensors, while the prompts are processed: float32 residuals, the two halves of the MLP, their product.
     at_a_time = min(prompts, max(1, PREFILL_TOKENS // longest_prompt))
     prompt_pass = at_a_time * longest_prompt * (12 * shape.hidden + 4 * shape.intermediate * formats.rollout)
-    if formats.device == "cpu":
-        # Logits, their float32 copy, probabilities and sums of them.
-        drawing = rows * shape.vocabulary * (formats.rollout + 4 * 4)
-    else:
+    if formats.device != "cpu":
         length += 2 * ALIGNED
-        # Logits; of some rows scores and probabilities. A step that is recorded keeps its own.
-        drawn = min(rows, drawn_at_a_time(shape.vocabulary))
-        drawing = 2 * shape.vocabulary * (rows * formats.rollout + drawn * 2 * 4)
+    # Logits, and those of the step before; of some rows scores and probabilities. A recorded step keeps its own.
+    drawn = min(rows, drawn_at_a_time(formats.device, shape.vocabulary))
+    drawing = 2 * shape.vocabulary * (rows * formats.rollout + drawn * 2 * 4)
     # A layer's halves of the MLP in float32, joined and scaled, while the weights are merged.
     merging = 4 * 4 * shape.hidden * shape.intermediate
     # One layer is copied when the cache grows.

@@ -160,7 +160,7 @@ def test_few_passes_draw_the_tokens_of_the_cpu(accelerator: str, temperature: fl
         logits = (torch.randn(16, vocabulary, generator=generator) * 4).half()
         uniforms = torch.rand(16, generator=generator)
         expected, log_probs = draw_tokens(logits, temperature, uniforms, tempered=True)
-        there = draw_tokens(logits.to(accelerator), temperature, uniforms.to(accelerator), tempered=True, on_card=True)
+        there = draw_tokens(logits.to(accelerator), temperature, uniforms.to(accelerator), tempered=True)
         drawn, found = (each.cpu() for each in there)
         same = drawn == expected
         assert same.sum() >= 14  # rounding of sums over the vocabulary
