@@ -1,4 +1,4 @@
-"""The studies behind docs/study.md and docs/study-tables.md, each one a resumable command.
+"""The studies behind docs/study.md and results/README.md, each one a resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json
@@ -18,7 +18,7 @@
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
 studies is trained once. Finished arms are not repeated. Their figures and the log of
 steps are committed, so a study resumes on another machine. ``--record`` runs nothing and writes the results that exist.
-``--only`` runs single variants; the column "reproduce with" of docs/study-tables.md names them.
+``--only`` runs single variants; the column "reproduce with" of results/README.md names them.
 """
 
 from __future__ import annotations

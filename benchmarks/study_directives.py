@@ -323,11 +323,11 @@ def truncated(_: Records) -> str:
     return f"{100 * base['truncated_rate']:.1f} %"
 
 
-def figure(records: Records, name: str) -> str:
-    """A plot of `study_plots`, with the description of its finding."""
+def figure(records: Records, name: str, docs: str = "") -> str:
+    """A plot of `study_plots`, with the description of its finding; ``docs`` leads to the folder of the pages."""
     from study_plots import alt_text
 
-    return f"![{alt_text(name, records)}]({PLOTS}/{name}.svg)"
+    return f"![{alt_text(name, records)}]({docs}{PLOTS}/{name}.svg)"
 
 
 def machine(records: Records, study: str) -> str:

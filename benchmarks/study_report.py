@@ -25,7 +25,11 @@ from securecoderl_edge.system.files import write_atomically
 HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "pages"
 DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
-PAGES = ("study.md", "study-mbpp.md", "train-c.md", "study-tables.md", "paper-notes.md")
+# By template.
+PAGES = {
+    **{name: DOCS / name for name in ("study.md", "train-c.md", "paper-notes.md")},
+    "results.md": RESULTS / "README.md",
+}
 
 WIDTH = 120
 
@@ -48,7 +52,7 @@ def read_records(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 def pages(records: Records) -> dict[Path, str]:
     """The text of each page of the study, by its path."""
-    return {DOCS / name: render((TEMPLATES / name).read_text(encoding="utf-8"), records, name) for name in PAGES}
+    return {path: render((TEMPLATES / name).read_text(encoding="utf-8"), records, name) for name, path in PAGES.items()}
 
 
 def render(text: str, records: Records, name: str = "template") -> str:
