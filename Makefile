@@ -65,7 +65,7 @@ coverage: $(VENV)/installed-dev
 bench: $(VENV)/installed
 	$(BIN)/sce reproduce table3 --quick
 
-# The results themselves: python benchmarks/study.py NAME, see docs/study.md
+# The results themselves: python benchmarks/study.py NAME, see docs/concepts/study.md
 study: $(VENV)/installed
 	$(BIN)/python benchmarks/study_report.py
 

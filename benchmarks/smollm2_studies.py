@@ -115,7 +115,7 @@ def mbpp_confirm(folder: Path) -> Study:
 
 
 def secodeplt(folder: Path) -> Study:
-    """R_sec from security tests and Bandit, or no R_sec, on SecCodePLT, which docs/security-tests.md prepares.
+    """R_sec from security tests and Bandit, or no R_sec, on SecCodePLT, which docs/guides/security-tests.md prepares.
 
     The 30 evaluation problems are of other tasks than the training problems; some of the same weaknesses.
     """

@@ -1,4 +1,4 @@
-"""The studies behind docs/study.md and results/README.md, each one a resumable command.
+"""The studies behind docs/concepts/study.md and results/README.md, each one a resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json

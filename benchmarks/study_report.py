@@ -27,7 +27,8 @@ TEMPLATES = HERE / "pages"
 DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
 # By template.
 PAGES = {
-    **{name: DOCS / name for name in ("study.md", "train-c.md", "paper-notes.md")},
+    **{name: DOCS / "concepts" / name for name in ("study.md", "paper-notes.md")},
+    "train-c.md": DOCS / "guides" / "train-c.md",
     "results.md": RESULTS / "README.md",
 }
 

@@ -37,7 +37,7 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.scoring.strength import MUTANTS, measure_strength
 
 CHUNK = 50
-LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/security-tests.md
+LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/guides/security-tests.md
 
 
 def main() -> None:

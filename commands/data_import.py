@@ -66,8 +66,8 @@ def import_(source: str, config: ImportConfig) -> None:
 
     SRC is a file, a folder, a Hugging Face repo id (owner/name), which is downloaded, or a set that needs no file
     (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Files are JSON, JSONL, CSV, Parquet or Arrow; text may end in .gz, .bz2,
-    .xz. A folder has such files, or problems of APPS. Formats are those of --format (docs/formats.md), among them
-    problem files of sce, to filter them.
+    .xz. A folder has such files, or problems of APPS. Formats are those of --format (docs/reference/formats.md), among
+    them problem files of sce, to filter them.
 
     Some sets have no expected outputs (evalplus, codeio, safesql): their programs run in the sandbox, which takes
     minutes.

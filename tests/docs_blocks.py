@@ -186,10 +186,10 @@ def run_page(page: Path, slow_too: bool = False) -> tuple[int, list[str], list[s
 def main() -> None:
     """Parse the command line, run, and say how it went."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("pages", nargs="*", type=Path, help="by default README.md and docs/*.md")
+    parser.add_argument("pages", nargs="*", type=Path, help="by default README.md and all of docs/")
     parser.add_argument("--slow", action="store_true", help="what takes many minutes too")
     arguments = parser.parse_args()
-    pages = arguments.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = arguments.pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     ran, skipped, failures = 0, [], []
     for page in pages:
         counts = run_page(page, arguments.slow)

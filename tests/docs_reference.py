@@ -1,4 +1,4 @@
-"""Writes docs/cli.md from the real ``--help`` of every command, and docs/settings.md from recipes and dataclasses.
+"""Writes docs/reference: cli.md from the real ``--help`` of every command, settings.md from recipes and dataclasses.
 
     python tests/docs_reference.py
 
@@ -21,7 +21,7 @@ from securecoderl_edge.config import to_table
 from securecoderl_edge.training.recipe import BY_SIZE, load_recipe, resolve
 from securecoderl_edge.training.settings import TrainSettings
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "reference"
 WIDTH = 100
 _CLI = """# Commands
 
@@ -52,10 +52,10 @@ The last column has the name in TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, wh
 """
 _AFTER_TABLE = """
 `starter` is tuned for the 4.8 M-parameter model `nano` on a CPU; `starter-c` has the same rates for programs in C. The
-[study](study.md) uses the settings of `starter` with other phase lengths. `paper-exact` has
-[results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models. `instruct` is for models with a chat
-template, `base` for others; `qwen-0.5b` is `instruct` with its model. `paper-exact` and `paper-v100` have not run on a
-GPU with their models; [a few updates](gpu.md#measurements-on-an-h200) have, with random weights.
+[study](../concepts/study.md) uses the settings of `starter` with other phase lengths. `paper-exact` has
+[results on a CPU](../concepts/paper-notes.md#the-papers-recipe-on-a-cpu), with small models. `instruct` is for models
+with a chat template, `base` for others; `qwen-0.5b` is `instruct` with its model. `paper-exact` and `paper-v100` have
+not run on a GPU with their models; [a few updates](../guides/gpu.md#measurements-on-an-h200) have, with random weights.
 
 ## The paper's settings
 

@@ -1,4 +1,4 @@
-"""The paper's settings next to the two recipes that follow it: the table on docs/settings.md.
+"""The paper's settings next to the two recipes that follow it: the table on docs/reference/settings.md.
 
 Every setting of `paper-exact` is in `ROWS` or in `WITHOUT_EFFECT`; a test compares the values with the recipe's.
 """

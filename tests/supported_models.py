@@ -1,4 +1,4 @@
-"""The table of model families and of what was tested with each, for docs/models.md.
+"""The table of model families and of what was tested with each, for docs/guides/models.md.
 
     python tests/supported_models.py          # write it into the page
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "guides" / "models.md"
 BEGIN, END = "<!-- families: python tests/supported_models.py -->", "<!-- end of families -->"
 COLUMNS = ("train", "bench", "generate", "gguf", "onnx")
 YES, NO = "yes", "–"

@@ -14,7 +14,7 @@ from places import ROOT
 from securecoderl_edge import api
 from securecoderl_edge.errors import UsageError
 
-PAGE = ROOT / "docs" / "api.md"
+PAGE = ROOT / "docs" / "reference" / "api.md"
 
 
 @pytest.mark.slow

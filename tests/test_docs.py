@@ -29,7 +29,7 @@ from securecoderl_edge.serving import serve_settings
 from securecoderl_edge.training.recipe import load_recipe, resolve
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 SECURITY = ROOT / "SECURITY.md"
 
 
@@ -49,12 +49,12 @@ def test_every_setting_of_the_papers_recipe_is_the_papers_or_has_a_reason() -> N
 
 
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
-    menu = re.findall(r"\b([a-z0-9-]+\.md)\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2])
-    assert sorted(menu) == [page.name for page in PAGES]
+    menu = re.findall(r"[a-z0-9/-]+\.md\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2])
+    assert sorted(menu) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
 
 
 def test_the_table_of_built_in_sets_is_true() -> None:
-    page = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "datasets.md").read_text(encoding="utf-8")
     rows = [re.split(r" *\| *", line.strip("| ")) for line in page.splitlines() if line.startswith("| `starter:")]
     sizes = {name: int(row[1].replace(",", "")) for row in rows for name in re.findall(r"starter:([\w-]+)", row[0])}
     assert sizes == {split: len(load_problems(f"starter:{split}")) for split in SPLITS}
@@ -141,7 +141,7 @@ def test_numbers_on_the_page_on_security_are_those_of_the_code() -> None:
         *(f"`{path}`" for path in confinement.READABLE),
     ):
         assert fact in text, fact
-    on_c = (ROOT / "docs" / "c.md").read_text(encoding="utf-8")
+    on_c = (ROOT / "docs" / "concepts" / "c.md").read_text(encoding="utf-8")
     files, for_analyzers = (len(list(folder.glob("*.c"))) for folder in (hostile, hostile / "analyzers"))
     assert f"has {files} malicious files with verdicts, and {for_analyzers} for the analyzers" in on_c
     assert f"`test_hostile_c.py` has {files} malicious files, `test_analyzers.py` {for_analyzers} for analyzers" in text

@@ -19,8 +19,8 @@ from securecoderl_edge.config import read_toml
 CORE, EXPORT, COMMANDS = ROOT / "securecoderl_edge", ROOT / "export", ROOT / "commands"
 PACKAGE = "securecoderl_edge"
 
-# What each room may import, from the ground up; docs/architecture.md has the same table in words. A name stands for all
-# that is in it; a module's row is the longest name that its own begins with. All may import `ALWAYS`.
+# What each room may import, from the ground up; docs/concepts/architecture.md has the table in words. A name stands for
+# all that is in it; a module's row is the longest name that its own begins with. All may import `ALWAYS`.
 ALWAYS = "errors text"
 PACKAGE_ITSELF = ""  # its version
 _CORE = "problems prompts models sandbox scoring training runs runtimes generation serving evaluation"
@@ -136,7 +136,7 @@ def test_what_is_behind_a_wall_is_reached_through_its_room(behind: str, door: st
 
 
 def test_the_page_on_the_architecture_has_the_same_table() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ((?:`[\w.]+`(?:, )?)+|-) \|$", page, re.MULTILINE)
     shown = {room: set(names(cell)) for rooms, cell in rows for room in names(rooms)}
     unsaid = {"", "errors", "text", "api", "commands", "cli", "__main__"}

@@ -20,7 +20,7 @@ MOST_WORDS_OF_README = 1300  # without code
 MOST_LINES = 125  # of a page in docs/ that is written by hand
 GENERATED = ("cli.md", "five-prompts.md", "settings.md", "study.md")
 PAGES = (
-    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "benchmarks/*.md"),
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "benchmarks/*.md"),
     "securecoderl_edge/models/*/*.md",
 )
 CODE = ("securecoderl_edge", "commands", "export", "benchmarks")
@@ -191,10 +191,10 @@ def long_pages() -> list[str]:
     readme = re.sub(r"^```.*?^```$|<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M | re.S)
     count = len(readme.split())
     found = [f"README.md: {count} words, at most {MOST_WORDS_OF_README}"] if count > MOST_WORDS_OF_README else []
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         lines = len(page.read_text(encoding="utf-8").splitlines())
         if lines > MOST_LINES and page.name not in GENERATED:
-            found.append(f"docs/{page.name}: {lines} lines, at most {MOST_LINES}")
+            found.append(f"{page.relative_to(ROOT)}: {lines} lines, at most {MOST_LINES}")
     return found
 
 

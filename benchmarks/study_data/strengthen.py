@@ -31,7 +31,7 @@ from securecoderl_edge.system.files import write_atomically
 
 CHUNK = 20
 WORKERS = 1
-LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/security-tests.md
+LIMITS = Limits(cpu_seconds=1, wall_seconds=10)  # as in docs/guides/security-tests.md
 NEW_TESTS = 6
 MUTANTS = 8
 KEPT = "kept"

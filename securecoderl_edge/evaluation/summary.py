@@ -1,6 +1,6 @@
 """Summary of one model's rows: metrics with 95 % intervals.
 
-A row is a `Score` record (docs/files.md) with, if a model wrote the program, ``completion``,
+A row is a `Score` record (docs/reference/files.md) with, if a model wrote the program, ``completion``,
 ``prompt_tokens``, ``completion_tokens``, ``finish``, ``first_token_seconds``, ``generation_seconds``,
 ``between_tokens_ms`` and ``mean_logprob``.
 """

@@ -104,7 +104,7 @@ def gpu_trouble() -> GpuTrouble | None:
     if torch.version.cuda is None:
         return GpuTrouble(
             f"this torch ({torch.__version__}) was built without CUDA",
-            "See docs/gpu.md for one with CUDA, or use --device cpu",
+            "See docs/guides/gpu.md for one with CUDA, or use --device cpu",
             is_unexpected=False,
         )
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
@@ -154,7 +154,9 @@ def _as_trouble(error: Exception) -> GpuTrouble:
         return _no_kernels(torch.cuda.get_device_capability())
     if "driver" in text and "too old" in text:
         build = f"CUDA {torch.version.cuda}"
-        return GpuTrouble(f"the NVIDIA driver is too old for this torch ({build})", "Update it, or see docs/gpu.md")
+        return GpuTrouble(
+            f"the NVIDIA driver is too old for this torch ({build})", "Update it, or see docs/guides/gpu.md"
+        )
     if "no NVIDIA driver" in text or "No CUDA GPUs" in text or "no CUDA-capable device" in text:
         return GpuTrouble("torch finds no GPU", "Use --device cpu or auto, or see: sce doctor", is_unexpected=False)
     return GpuTrouble(f"the GPU cannot be used ({first_line(error)})", "See: sce doctor")

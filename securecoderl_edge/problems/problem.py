@@ -57,7 +57,7 @@ class SecurityTest:
 
 @dataclass(frozen=True)
 class Problem:
-    """One programming problem (docs/files.md).
+    """One programming problem (docs/reference/files.md).
 
     ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
     reference programs; they are never shown to a model outside training. ``insecure_solutions`` pass the tests, but not

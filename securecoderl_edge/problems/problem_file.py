@@ -1,4 +1,4 @@
-"""Problems as JSON objects, and the JSONL files that hold them (docs/files.md)."""
+"""Problems as JSON objects, and the JSONL files that hold them (docs/reference/files.md)."""
 
 from __future__ import annotations
 

@@ -468,7 +468,7 @@ def test_the_files_behind_an_unreadable_one_are_scanned(tmp_path: Path) -> None:
 
 
 def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8").partition("## Before a commit")[2]
+    page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8").partition("## Before a commit")[2]
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT),
@@ -511,7 +511,7 @@ def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(
 def test_the_recipe_for_pre_commit_scans_all_that_it_calls_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
     entry = page.partition("entry: sce ")[2].partition(",")[0].split()
     monkeypatch.chdir(tmp_path)
     for name in ("a.pyi", "script", "b.py"):
@@ -714,7 +714,7 @@ def test_wrong_uses_of_the_gate_are_named(tmp_path: Path, words: tuple[str, ...]
 
 
 def test_the_pipeline_of_the_page_passes_and_fails_as_it_should(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
     script = page.partition("```sh\n")[2].partition("```")[0]
     assert len(script.splitlines()) == 5
     command = tmp_path / "sce"

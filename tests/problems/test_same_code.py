@@ -91,6 +91,6 @@ def test_the_leaks_of_mbpp_clean_are_those_that_its_page_counts() -> None:
     found = {"code": set[int](), "name": set[int]()}
     for number, _, by in same_tasks(clean, load_problems("mbpp:test")):
         found[by].add(number)
-    page = (Path(__file__).parents[2] / "docs/public-benchmarks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/public-benchmarks.md").read_text()
     counts = len(found["code"]), len(found["name"] - found["code"])
     assert f"{sum(counts)} have the code of a reference ({counts[0]}) or the name of a function ({counts[1]})" in page

@@ -1,4 +1,4 @@
-"""Programs that people use with the server, set up as docs/clients.md says: llm, curl, and recorded requests of others.
+"""Programs that people use with the server, set up as docs/guides/clients.md says: llm, curl, recorded requests.
 
 The package openai is in test_http.
 """
@@ -28,7 +28,7 @@ from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.scoring.scorer import Scorer
 
-PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "clients.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -198,7 +198,7 @@ def test_a_full_queue_answers_429_with_the_time_to_wait_and_is_served_later(scor
 
 
 def test_the_trainer_of_the_docs_waits_while_the_queue_is_full_and_raises_other_errors(scorer: Scorer) -> None:
-    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "integrations.md").read_text(encoding="utf-8")
     (block,) = [each for each in page.split("```python\n") if "def reward(" in each]
     slow = HeldScorer()
     with serving(slow, has_model=False, problems=[DOUBLE], max_requests=1) as served, ThreadPoolExecutor(1) as threads:
