@@ -93,7 +93,8 @@ class Tools:
                 break
             calls.append(found[0])
             place = text.find(before, found[1]) if before else -1
-        return (text[:start].strip() if calls else text), calls
+        # What a client counts in the words has been streamed with the spaces before them.
+        return (text[:start].rstrip() if calls else text), calls
 
     def may_be_call(self, text: str) -> bool:
         """Whether an answer that begins so may be nothing but a call."""
@@ -162,7 +163,7 @@ def read_tools(body: Mapping[str, Any], notation: Notation | None) -> Tools | No
         Fault: they are malformed, or the model knows no tools.
     """
     offered, choice = body.get("tools", []), body.get("tool_choice", "auto")
-    if not offered and choice in ("auto", "none"):
+    if offered == [] and choice in ("auto", "none"):
         return None
     if not isinstance(offered, list) or not 1 <= len(offered) <= MOST_TOOLS:
         raise invalid("tools", f"must be a list of 1 to {MOST_TOOLS} functions")
