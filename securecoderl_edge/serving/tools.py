@@ -14,6 +14,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.serving.faults import invalid
+from securecoderl_edge.serving.fields import boolean
 from securecoderl_edge.serving.json_grammar import SchemaError, grammar_of, literal
 
 MOST_TOOLS, MOST_CALLS = 32, 8
@@ -163,6 +164,7 @@ def read_tools(body: Mapping[str, Any], notation: Notation | None) -> Tools | No
         Fault: they are malformed, or the model knows no tools.
     """
     offered, choice = body.get("tools", []), body.get("tool_choice", "auto")
+    is_parallel = boolean(body, "parallel_tool_calls", default=True)
     if offered == [] and choice in ("auto", "none"):
         return None
     if not isinstance(offered, list) or not 1 <= len(offered) <= MOST_TOOLS:
@@ -186,10 +188,7 @@ def read_tools(body: Mapping[str, Any], notation: Notation | None) -> Tools | No
         schemas = {wanted: schemas[wanted]}
     elif choice not in ("auto", "required"):
         raise invalid("tool_choice", 'must be "none", "auto", "required" or a function')
-    parallel = body.get("parallel_tool_calls", True)
-    if not isinstance(parallel, bool):
-        raise invalid("parallel_tool_calls", "must be true or false")
-    return Tools(notation, tuple(offered), schemas, choice != "auto", not parallel or isinstance(choice, dict))
+    return Tools(notation, tuple(offered), schemas, choice != "auto", not is_parallel or isinstance(choice, dict))
 
 
 def _function(tool: Any, where: str) -> tuple[str, Any]:

@@ -292,6 +292,7 @@ def test_what_needs_a_model_in_gguf_says_so(fields: dict[str, Any], param: str) 
         ({"tools": [TOOL], "task": "program"}, "tools"), ({"task": "poem"}, "task"),
         ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
         *(({"tools": none}, "tools") for none in (False, 0, "", {})),
+        ({"parallel_tool_calls": []}, "parallel_tool_calls"),
         ({"response_format": {"type": "xml"}}, "response_format"), ({"response_format": []}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "a"}}}},
