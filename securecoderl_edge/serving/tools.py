@@ -118,7 +118,8 @@ class Tools:
                 arguments = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
         except (ValueError, RecursionError):  # no JSON, or numbers that are none
             return None
-        return {"name": name, "arguments": arguments}, end
+        # Half a surrogate pair, which no response can hold, stays the escape that the model wrote.
+        return {"name": name, "arguments": arguments.encode("utf-8", "backslashreplace").decode()}, end
 
 
 def find_notation(chat: ChatTemplate | None) -> Notation | None:

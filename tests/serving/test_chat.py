@@ -277,6 +277,8 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
         (CALL, "", ['{"at": 3}']), (f"I look.\n{CALL}\n{CALL}", "I look.", ['{"at": 3}'] * 2),
         ('```json\n{"name": "look", "arguments": {}}\n```', "", ["{}"]),
         ('{"name": "look", "arguments": {"at": 1}}', "", ['{"at": 1}']),
+        (CALL.replace("3", r'"\ud800\u00e9\ud83d\ude00"'), "", [r'{"at": "\ud800é😀"}']),
+        (CALL.replace('{"at": 3}', r'"\udfff"'), "", [r"\udfff"]),
         ("No tool is needed.", "No tool is needed.", []), ('{"name": "other"}', '{"name": "other"}', []),
         ('<tool_call>\n{"name": "look", "argu', '<tool_call>\n{"name": "look", "argu', []),
         ('<tool_call>\n{"name": "unknown", "arguments": {}}', '<tool_call>\n{"name": "unknown", "arguments": {}}', []),
