@@ -293,11 +293,13 @@ async def _first_of(pieces: AsyncIterator[Piece], call: RunningRequest, request:
         ClientDisconnect: the client has left.
         Exception: the request has failed.
     """
+    begun = asyncio.ensure_future(anext(pieces, None))
     try:
-        first = await _unless_left(request, asyncio.ensure_future(anext(pieces, None)))
+        first = await _unless_left(request, begun)
         if first is None:
             call.result.result()
     except BaseException:
+        begun.cancel()
         call.cancel()
         raise
     return first
