@@ -13,9 +13,10 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.serving.faults import invalid
-from securecoderl_edge.serving.fields import boolean
+from securecoderl_edge.serving.faults import Fault, invalid
+from securecoderl_edge.serving.fields import boolean, read_body
 from securecoderl_edge.serving.json_grammar import SchemaError, grammar_of, literal
+from securecoderl_edge.text import replace_surrogates
 
 MOST_TOOLS, MOST_CALLS = 32, 8
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -116,10 +117,11 @@ class Tools:
             arguments = record.get(self.notation.arguments_key, {})
             if not isinstance(arguments, str):
                 arguments = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        except (ValueError, RecursionError):  # no JSON, or numbers that are none
+            arguments = replace_surrogates(arguments) or "{}"
+            read_body(arguments.encode())  # as when the client sends the call back
+        except (ValueError, RecursionError, Fault):  # no JSON, numbers that are none, or no object
             return None
-        # Half a surrogate pair, which no response can hold, stays the escape that the model wrote.
-        return {"name": name, "arguments": arguments.encode("utf-8", "backslashreplace").decode()}, end
+        return {"name": name, "arguments": arguments}, end
 
 
 def find_notation(chat: ChatTemplate | None) -> Notation | None:

@@ -277,8 +277,9 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
         (CALL, "", ['{"at": 3}']), (f"I look.\n{CALL}\n{CALL}", "I look.", ['{"at": 3}'] * 2),
         ('```json\n{"name": "look", "arguments": {}}\n```', "", ["{}"]),
         ('{"name": "look", "arguments": {"at": 1}}', "", ['{"at": 1}']),
-        (CALL.replace("3", r'"\ud800\u00e9\ud83d\ude00"'), "", [r'{"at": "\ud800é😀"}']),
-        (CALL.replace('{"at": 3}', r'"\udfff"'), "", [r"\udfff"]),
+        (CALL.replace("3", r'"\ud800\u00e9\ud83d\ude00"'), "", ['{"at": "?é😀"}']),
+        (CALL.replace('{"at": 3}', r'"{\"at\": 3}"'), "", ['{"at": 3}']), (CALL.replace('{"at": 3}', '""'), "", ["{}"]),
+        *((wrong, wrong, []) for wrong in (CALL.replace('{"at": 3}', each) for each in ('"Paris"', "[3]", "null"))),
         ("No tool is needed.", "No tool is needed.", []), ('{"name": "other"}', '{"name": "other"}', []),
         ('<tool_call>\n{"name": "look", "argu', '<tool_call>\n{"name": "look", "argu', []),
         ('<tool_call>\n{"name": "unknown", "arguments": {}}', '<tool_call>\n{"name": "unknown", "arguments": {}}', []),
@@ -314,6 +315,16 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     extras = runtime.tasks[0].extras
     assert extras.grammar_after == "<tool_call>\n"
     assert "[tools]" in str(runtime.tasks[0].prompt)
+
+
+@pytest.mark.parametrize("value", ["3", r'"\ud800"', '"é"', "[[[]]]", "1e300", "9" * 300, '{"": null}'])
+def test_a_call_may_be_sent_back(scorer: Scorer, value: str) -> None:
+    with talking(scorer, CALL.replace("3", value)) as (served, _):
+        message = served.ask("POST", CHAT, {"messages": [USER], "tools": [TOOL]}).record["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "Found."}
+        answer = served.ask("POST", CHAT, {"messages": [USER, message, result], "tools": [TOOL]})
+    assert answer.status == 200, answer.body
 
 
 @pytest.mark.parametrize("before", [f"\n\n  I look.\n\n{block(RIGHT)}\n", f"\n{block(UNSAFE)}", "\n\n", ""])
