@@ -36,18 +36,19 @@ _ALWAYS_ONE_WAY = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Lam
 _LONGEST_SOURCE = 1 << 22
 
 # A line as it is in other languages and in markup, and in no Python; or the name of a token around a hole.
-_FOREIGN = re.compile(
-    r"""
-    ^[ \t]*+(?:
-        \#[ \t]*include[ ]*[<"] | package[ ][\w.]+;?$ | (?:pub[ ])?(?:fn|struct|enum|impl|mod|trait|use)[ ][\w<:]
-        | func[ ](?:\w+\(|\(\w+[ ]) | type[ ]\w+[ ](?:struct|interface)\b | <[!?/a-zA-Z]
-        | (?:export[ ])?(?:const|let|var|function|interface)[ ][\w{[]
-        | (?:public|private|protected|namespace|template|using)\b[ <] | .*(?:;|\)[ ]?\{)[ \t]*$
-        | (?:if|for|switch|while|else|unsafe|loop)\b.*\{[ \t]*$
-    ) | <[|｜]?fim[▁_]
-    """,
-    re.MULTILINE | re.VERBOSE,
+_FOREIGN_LINES = (
+    r"#[ \t]*include ?[<\"]",
+    r"package [\w.]+;?\s*$",
+    r"(?:pub )?(?:fn|struct|enum|impl|mod|trait|use) [\w<:]",
+    r"func (?:\w+\(|\(\w+ )",
+    r"type \w+ (?:struct|interface)\b",
+    r"(?:export )?(?:const|let|var|function|interface) [\w{[]",
+    r"(?:public|private|protected|namespace|template|using)\b[ <]",
+    r"(?:if|for|switch|while|else|unsafe|loop)\b.*\{[ \t\r]*$",
+    r"<[!?/a-zA-Z]",
+    r".*(?:;|\) ?\{)[ \t\r]*$",
 )
+_FOREIGN = re.compile(rf"^[ \t]*+(?:{'|'.join(_FOREIGN_LINES)})|<[|｜]?fim[▁_]", re.MULTILINE)
 
 # Python 3.11 raises SystemError if two threads take turns within one tree.
 _parsing = threading.Lock()

@@ -125,8 +125,9 @@ def test_threads_parse_at_the_same_time() -> None:
     ],
 )  # fmt: skip
 def test_a_line_of_another_language_is_known(source: str) -> None:
-    assert parse(source) is None
-    assert has_foreign_line(source)
+    for text in (source, source.replace("\n", "\r\n")):
+        assert parse(text) is None
+        assert has_foreign_line(text)
 
 
 @pytest.mark.parametrize(
