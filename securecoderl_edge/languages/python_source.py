@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -34,6 +35,21 @@ _ALWAYS_ONE_WAY = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Lam
 # A tree takes two hundred times the memory of its text.
 _LONGEST_SOURCE = 1 << 22
 
+# A line as it is in other languages and in markup, and in no Python; or the name of a token around a hole.
+_FOREIGN_LINES = (
+    r"#[ \t]*include ?[<\"]",
+    r"package [\w.]+;?\s*$",
+    r"(?:pub )?(?:fn|struct|enum|impl|mod|trait|use) [\w<:]",
+    r"func (?:\w+\(|\(\w+ )",
+    r"type \w+ (?:struct|interface)\b",
+    r"(?:export )?(?:const|let|var|function|interface) [\w{[]",
+    r"(?:public|private|protected|namespace|template|using)\b[ <]",
+    r"(?:if|for|switch|while|else|unsafe|loop)\b.*\{[ \t\r]*$",
+    r"<[!?/a-zA-Z]",
+    r".*(?:;|\) ?\{)[ \t\r]*$",
+)
+_FOREIGN = re.compile(rf"^[ \t]*+(?:{'|'.join(_FOREIGN_LINES)})|<[|｜]?fim[▁_]", re.MULTILINE)
+
 # Python 3.11 raises SystemError if two threads take turns within one tree.
 _parsing = threading.Lock()
 
@@ -55,6 +71,11 @@ def parse(source: str) -> ast.Module | None:
             return tree
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
+
+
+def has_foreign_line(source: str) -> bool:
+    """Whether a text that does not parse has a sign that it is in another language."""
+    return _FOREIGN.search(source) is not None
 
 
 def reformatted(source: str) -> str:

@@ -28,7 +28,7 @@ from securecoderl_edge.serving.requests import parse
 from securecoderl_edge.serving.responses import Responder, event, model, models
 from securecoderl_edge.serving.score_service import ScoreService, parse_batch
 from securecoderl_edge.serving.serve_settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
-from securecoderl_edge.serving.service import RunningRequest, Service
+from securecoderl_edge.serving.service import Piece, RunningRequest, Service
 
 T = TypeVar("T")
 
@@ -134,7 +134,9 @@ class App:
             headers = {} if wanted.cut_to is None else {_CUT: str(wanted.cut_to)}
             responder = Responder(wanted, service.bounds.model)
             if wanted.is_stream:
-                return _Stream(self._chunks(call, responder, deadline, count), call, deadline, headers)
+                pieces = call.pieces()
+                first = await _first_of(pieces, call, request)
+                return _Stream(self._chunks(first, pieces, call, responder, deadline, count), call, deadline, headers)
             try:
                 record = responder.whole(await _unless_left(request, call.result))
             finally:
@@ -183,20 +185,23 @@ class App:
             raise fault from None
 
     async def _chunks(
-        self, call: RunningRequest, responder: Responder, deadline: float, count: Callable[[int], None]
+        self,
+        piece: Piece | None,
+        pieces: AsyncIterator[Piece],
+        call: RunningRequest,
+        responder: Responder,
+        deadline: float,
+        count: Callable[[int], None],
     ) -> AsyncIterator[bytes]:
-        """A streamed answer; an error after its beginning is an event, too."""
+        """A streamed answer from its first piece on; an error after that is an event, too."""
         status = _LEFT
         try:
             for chunk in responder.first():
                 yield chunk
-            pieces = call.pieces()
-            while True:
+            while piece is not None:
+                yield responder.piece(*piece)
                 async with asyncio.timeout_at(deadline):
                     piece = await anext(pieces, None)
-                if piece is None:
-                    break
-                yield responder.piece(*piece)
             for chunk in responder.last(await call.result):
                 yield chunk
             status = 200
@@ -279,6 +284,25 @@ async def _body_of(request: Request) -> bytes:
     if size > MAX_BODY_BYTES:
         raise Fault(413, f"the body has more than {MAX_BODY_BYTES >> 20} MiB", code="body_too_large")
     return b"".join(parts)
+
+
+async def _first_of(pieces: AsyncIterator[Piece], call: RunningRequest, request: Request) -> Piece | None:
+    """The first piece of a stream; None if it has none. Until then, a failure has a status of its own.
+
+    Raises:
+        ClientDisconnect: the client has left.
+        Exception: the request has failed.
+    """
+    begun = asyncio.ensure_future(anext(pieces, None))
+    try:
+        first = await _unless_left(request, begun)
+        if first is None:
+            call.result.result()
+    except BaseException:
+        begun.cancel()
+        call.cancel()
+        raise
+    return first
 
 
 async def _unless_left(request: Request, result: asyncio.Future[T]) -> T:

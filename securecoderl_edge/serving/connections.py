@@ -31,13 +31,18 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Close it if there is data behind a request in progress.
 
-        uvicorn would read no further until the answer, and so not notice that the client leaves.
+        uvicorn would read no further until the answer, and so not notice that the client leaves. Line ends before a
+        request are nothing, as RFC 9112 (2.2) wants it: simple clients send one behind a body.
         """
-        if not self._is_answering():
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            data = data.lstrip(b"\r\n")
+        if data and not self._is_answering():  # without any, h11 takes it for the end
             super().data_received(data)
-            if not (self._is_answering() and self.conn.trailing_data[0]):
-                return
-        self.transport.abort()
+            data = self.conn.trailing_data[0] if self._is_answering() else b""
+        if data.strip(b"\r\n"):
+            self.transport.abort()
+        elif data:
+            self.cycle.keep_alive = False  # h11 would take them for a bad request
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""

@@ -46,6 +46,8 @@ def boolean(body: Mapping[str, Any], name: str, default: bool = False) -> bool:
 def integer(body: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
     """A whole number from ``low`` to ``high``."""
     value = body.get(name, default)
+    if isinstance(value, float) and value.is_integer():  # languages with one kind of number write 8.0
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise invalid(name, f"must be a whole number from {low} to {high}")
     return value

@@ -150,8 +150,7 @@ class _Converter:
         return kind, "number" if kind == "integer" else kind, 1
 
     def _reference(self, pointer: Any, where: str, depth: int) -> tuple[str, str, int]:
-        if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
-            raise SchemaError(f"{where}/$ref: expected a reference within the schema")
+        target = self._target(pointer, where)
         if pointer in self._open:
             if self._overlaps > self._open[pointer]:
                 raise SchemaError(f"{where}: alternatives of one type within a schema that contains itself")
@@ -160,13 +159,15 @@ class _Converter:
             name = f"{self._name}-ref-{len(self._references)}"
             self._references[pointer] = (name, "any", 1)
             self._open[pointer] = self._overlaps
-            rule, kind, alike = self._rule(self._target(pointer, where), where, depth + 1)
+            rule, kind, alike = self._rule(target, where, depth + 1)
             del self._open[pointer]
             self._rules.append(f"{name} ::= {rule}")
             self._references[pointer] = (name, kind, alike)
         return self._references[pointer]
 
-    def _target(self, pointer: str, where: str) -> Any:
+    def _target(self, pointer: Any, where: str) -> Any:
+        if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
+            raise SchemaError(f"{where}/$ref: expected a reference within the schema")
         found = self._schema
         for step in pointer.split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
@@ -176,10 +177,10 @@ class _Converter:
         return found
 
     def _union(self, schemas: Any, where: str, depth: int) -> tuple[str, str, int]:
-        if not isinstance(schemas, list) or not schemas:
-            raise SchemaError(f"{where}: expected a list of schemas")
+        if not isinstance(schemas, list) or not 0 < len(schemas) <= MOST_NODES:
+            raise SchemaError(f"{where}: expected a list of 1 to {MOST_NODES} schemas")
         before = self._overlaps
-        kinds = [self._kind(schema) for schema in schemas]
+        kinds = [self._kind(schema, where) for schema in schemas]
         if len(set(kinds)) < len(kinds) or ("any" in kinds and len(kinds) > 1):
             self._overlaps += 1
         found = [self._rule(schema, f"{where}/{number}", depth + 1) for number, schema in enumerate(schemas)]
@@ -193,9 +194,13 @@ class _Converter:
         kind = found[0][1] if len(alike) == 1 else "any"
         return self._add(" | ".join(dict.fromkeys(rule for rule, _, _ in found))), kind, most
 
-    def _kind(self, schema: Any) -> str:
-        """The kind of a node as far as it says so itself."""
-        if not isinstance(schema, dict):
+    def _kind(self, schema: Any, where: str, depth: int = 0) -> str:
+        """The kind of a node as far as it says so itself, or where it refers to."""
+        if not isinstance(schema, dict) or depth > DEEPEST:
+            return "any"
+        if "$ref" in schema:
+            return self._kind(self._target(schema["$ref"], where), where, depth + 1)
+        if any(key in schema for key in ("anyOf", "oneOf", "allOf")):
             return "any"
         kind = schema.get("type", _implied(schema) or "any")
         values = [schema["const"]] if "const" in schema else schema.get("enum")

@@ -131,12 +131,13 @@ def _grammar(wanted: Any, bounds: RequestLimits) -> str:
         raise invalid("response_format", 'must have the "type" text, json_object or json_schema')
     if not bounds.abilities.vocabulary:
         raise unsupported("response_format", "needs a model in GGUF")
-    schema: Any = {"type": "object"}
-    if kind == "json_schema":
-        named = wanted.get("json_schema")
-        schema = named.get("schema") if isinstance(named, dict) else None
-        if not isinstance(schema, dict):
-            raise invalid("response_format", 'needs "json_schema" with a "schema"')
+    # OpenAI has the schema within "json_schema"; llama.cpp has it here, also for json_object.
+    named = wanted.get("json_schema", wanted) if kind == "json_schema" else wanted
+    schema = named.get("schema") if isinstance(named, dict) else None
+    if schema is None and kind == "json_object":
+        schema = {"type": "object"}
+    if not isinstance(schema, dict):
+        raise invalid("response_format", 'needs "json_schema" with a "schema"')
     try:
         return json_grammar(schema)
     except (SchemaError, RecursionError) as error:

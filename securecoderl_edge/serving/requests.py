@@ -95,6 +95,7 @@ class Wanted:
         problems: one for each prompt, with the tests; the statement of one in tokens is empty.
         prompts: of text completions. messages: of a chat, without ``prefill``, the beginning of its answer.
         hole: to be filled.
+        names_language: else a text to be continued may be in one that is not checked.
         n: choices per prompt. samples: sampled first; the best ones become choices.
         repairs: rounds of self-repair.
         hides_tests: from the model.
@@ -110,6 +111,7 @@ class Wanted:
     kind: Kind
     is_task: bool
     problems: tuple[Problem, ...]
+    names_language: bool
     n: int
     samples: int
     repairs: int
@@ -171,6 +173,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
     sampling, cut_to, is_skipped = sampling_of(body, bounds, seed, has_limit, own.stops)
     wanted = Wanted(
         kind=kind,
+        names_language="language" in body,
         n=n,
         samples=integer(body, "best_of", n, n, bounds.max_samples),
         repairs=integer(body, "repair", 0, 0, MAX_REPAIRS),
@@ -372,4 +375,4 @@ def _includes_usage(body: Mapping[str, Any]) -> bool:
         raise invalid("stream_options", 'may only have "include_usage"')
     if options and not boolean(body, "stream"):
         raise invalid("stream_options", 'needs "stream": true')
-    return boolean(options, "include_usage")
+    return options.get("include_usage") is not None and boolean(options, "include_usage")

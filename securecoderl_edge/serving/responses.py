@@ -181,7 +181,8 @@ def _check(candidate: Candidate) -> dict[str, Any]:
 
 def _nothing(choice: Choice) -> dict[str, Any]:
     """The check of an answer in which nothing could be checked."""
-    verdict = "not checked" if choice.blocks else "no program"
+    is_text = choice.blocks is None and bool(choice.text.strip())
+    verdict = "not checked" if choice.blocks or is_text else "no program"
     return {"accepted": None, "verdict": verdict, "tests": [], "findings": [], "denied": None, "program": ""}
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from securecoderl_edge.generation.answering import SILENT, Answerer, Watcher
 from securecoderl_edge.generation.answers import Answer, check
 from securecoderl_edge.generation.code_blocks import best_first, check_answers
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
+from securecoderl_edge.languages.python_source import has_foreign_line
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.runtimes.protocol import OnToken
@@ -31,6 +32,9 @@ from securecoderl_edge.serving.request_sampling import RequestLimits
 from securecoderl_edge.serving.requests import Wanted
 from securecoderl_edge.serving.results import Choice, Result
 
+# The number of a choice, and a piece of its text.
+Piece = tuple[int, str]
+
 
 class RunningRequest(Watcher):
     """A request in progress; it belongs to the event loop that started it.
@@ -44,7 +48,7 @@ class RunningRequest(Watcher):
         self._tools, self._writers = wanted.tools, dict[int, TextWriter]()
         # By choice: text that may yet be a call, and those whose text is none.
         self._held, self._told = dict[int, str](), set[int]()
-        self._pieces: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
+        self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.result: asyncio.Future[Result] = self._loop.create_future()
         # Nobody asks for the result of a client that has left.
         self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -80,8 +84,8 @@ class RunningRequest(Watcher):
         """Free the rows and the sandbox of the request; nothing happens if it has ended."""
         self._client.cancel()
 
-    async def pieces(self) -> AsyncIterator[tuple[int, str]]:
-        """(sample, text) as they are decoded, until the result is there."""
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """The pieces as they are decoded, until the result is there."""
         while (piece := await self._pieces.get()) is not None:
             yield piece
 
@@ -260,13 +264,17 @@ class Service:
         (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, _listener(wanted, watcher))
         if wanted.is_skipped:
             return Result(tuple(Choice(each, "", blocks=()) for each in sampled), sampled[0].prompt_tokens, 0)
-        texts = [(each, f"{wanted.prefill}{each.text}") for each in sampled]
+
+        def read(text: str) -> tuple[str, list[dict[str, str]]]:
+            return tools.read(text) if tools else (text, [])
+
+        texts = [(each, f"{wanted.prefill}{read(each.text)[0]}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
         answers = check_answers(scorer, wanted.problem, format, texts, self._can_run, is_thinking)
         choices = []
         for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
-            text, calls = tools.read(answer.completion.text) if tools else (answer.completion.text, [])
+            text, calls = read(answer.completion.text)
             named = tuple({"id": f"call_{secrets.token_hex(12)}", **call} for call in calls)
             choices.append(Choice(answer.completion, text, answer.candidate, answer.blocks, named))
         return Result(tuple(choices), sampled[0].prompt_tokens, sum(len(each.token_ids) for each in sampled))
@@ -280,10 +288,7 @@ class Service:
             filled, is_cut = self._prompt_of(wanted.hole, wanted.sampling.max_tokens)
             prompts, texts, suffix = (filled,), [wanted.hole.prefix], wanted.hole.suffix
         echoes = texts if wanted.echoes else [""] * len(texts)
-        for number, echo in enumerate(echoes):
-            for sample in range(wanted.samples if echo else 0):
-                watcher.token(number, sample, echo)
-        sampled = client.generate(prompts, wanted.samples, wanted.sampling, _listener(wanted, watcher))
+        sampled = client.generate(prompts, wanted.samples, wanted.sampling, _listener(wanted, watcher, echoes))
         prompt_tokens = sum(each[0].prompt_tokens for each in sampled)
         tokens = sum(len(each.token_ids) for completions in sampled for each in completions)
         if wanted.is_skipped:
@@ -300,7 +305,9 @@ class Service:
         ]
         answers = check(self._scorer.until(client.is_cancelled), problems, programs)
         choices = [
-            choice for answer, echo in zip(answers, echoes, strict=True) for choice in _chosen(answer, wanted, echo)
+            replace(choice, candidate=None) if _is_foreign(choice, wanted) else choice
+            for answer, echo in zip(answers, echoes, strict=True)
+            for choice in _chosen(answer, wanted, echo)
         ]
         return Result(tuple(choices), prompt_tokens, tokens, is_cut)
 
@@ -325,9 +332,25 @@ class Service:
         return infill_prompt(hole, tokens, encode, room)
 
 
-def _listener(wanted: Wanted, watcher: Watcher) -> OnToken | None:
-    """What is told of the tokens; nothing of the one that only computes the prompt."""
-    return None if wanted.is_skipped else watcher.token
+def _listener(wanted: Wanted, watcher: Watcher, echoes: Sequence[str] = ("",)) -> OnToken | None:
+    """What is told of the tokens, behind the echo of their prompt; nothing of the one that only computes the prompt."""
+    echoed = set[tuple[int, int]]()
+
+    def token(prompt: int, sample: int, text: str) -> None:
+        if echoes[prompt] and (prompt, sample) not in echoed:
+            echoed.add((prompt, sample))
+            watcher.token(prompt, sample, echoes[prompt])
+        watcher.token(prompt, sample, text)
+
+    return None if wanted.is_skipped else token
+
+
+def _is_foreign(choice: Choice, wanted: Wanted) -> bool:
+    """Whether a text is in a language that the request does not name, and is not checked as another one."""
+    candidate = choice.candidate
+    if candidate is None or wanted.names_language or candidate.is_tested or candidate.language is not PYTHON:
+        return False
+    return not candidate.score.parses and has_foreign_line(candidate.score.program)
 
 
 def _chosen(answer: Answer, wanted: Wanted, echo: str = "") -> tuple[Choice, ...]:

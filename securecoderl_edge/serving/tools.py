@@ -13,8 +13,10 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import ChatTemplate
-from securecoderl_edge.serving.faults import invalid
+from securecoderl_edge.serving.faults import Fault, invalid
+from securecoderl_edge.serving.fields import boolean, read_body
 from securecoderl_edge.serving.json_grammar import SchemaError, grammar_of, literal
+from securecoderl_edge.text import replace_surrogates
 
 MOST_TOOLS, MOST_CALLS = 32, 8
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -93,7 +95,8 @@ class Tools:
                 break
             calls.append(found[0])
             place = text.find(before, found[1]) if before else -1
-        return (text[:start].strip() if calls else text), calls
+        # What a client counts in the words has been streamed with the spaces before them.
+        return (text[:start].rstrip() if calls else text), calls
 
     def may_be_call(self, text: str) -> bool:
         """Whether an answer that begins so may be nothing but a call."""
@@ -114,7 +117,9 @@ class Tools:
             arguments = record.get(self.notation.arguments_key, {})
             if not isinstance(arguments, str):
                 arguments = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        except (ValueError, RecursionError):  # no JSON, or numbers that are none
+            arguments = replace_surrogates(arguments) or "{}"
+            read_body(arguments.encode())  # as when the client sends the call back
+        except (ValueError, RecursionError, Fault):  # no JSON, numbers that are none, or no object
             return None
         return {"name": name, "arguments": arguments}, end
 
@@ -162,7 +167,8 @@ def read_tools(body: Mapping[str, Any], notation: Notation | None) -> Tools | No
         Fault: they are malformed, or the model knows no tools.
     """
     offered, choice = body.get("tools", []), body.get("tool_choice", "auto")
-    if not offered and choice in ("auto", "none"):
+    is_parallel = boolean(body, "parallel_tool_calls", default=True)
+    if offered == [] and choice in ("auto", "none"):
         return None
     if not isinstance(offered, list) or not 1 <= len(offered) <= MOST_TOOLS:
         raise invalid("tools", f"must be a list of 1 to {MOST_TOOLS} functions")
@@ -185,10 +191,7 @@ def read_tools(body: Mapping[str, Any], notation: Notation | None) -> Tools | No
         schemas = {wanted: schemas[wanted]}
     elif choice not in ("auto", "required"):
         raise invalid("tool_choice", 'must be "none", "auto", "required" or a function')
-    parallel = body.get("parallel_tool_calls", True)
-    if not isinstance(parallel, bool):
-        raise invalid("parallel_tool_calls", "must be true or false")
-    return Tools(notation, tuple(offered), schemas, choice != "auto", not parallel or isinstance(choice, dict))
+    return Tools(notation, tuple(offered), schemas, choice != "auto", not is_parallel or isinstance(choice, dict))
 
 
 def _function(tool: Any, where: str) -> tuple[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from securecoderl_edge.languages.python_source import (
     add_missing_imports,
     called_function,
+    has_foreign_line,
     parse,
     reformatted,
     signature,
@@ -108,3 +110,41 @@ def test_threads_parse_at_the_same_time() -> None:
         gc.callbacks.remove(let_another_run)
         sys.setswitchinterval(between)
     assert None not in trees
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "package main\n\nfunc main() {\n\tfmt.", "\tif err != nil {\n\t\treturn err", "func (s *S) Get() int\n",
+        "type P struct {\n\tX int\n", "fn main() {\n    let x", "use std::io;\n\nimpl F", "pub struct A {\n    x: i32",
+        "#include <stdio.h>\nint main(void) {\n    ", "for (i = 0; i < n; i++) {\n  s += a[i]", "const x = () =>",
+        "export interface A {\n  x: number\n", "function f(a, b) {\n  return", "public class A {\n    int x",
+        "<div>\n  <p>", "<?xml version='1.0'?>\n<a>", "namespace a {\ntemplate <class T>\nT f(", "using System;\n",
+        "fun main() {\n    println(", "<?php\necho 1;", "a {\n  color: red;\n", "<|fim_prefix|>def f():<|fim_suffix|>",
+        "<fim_prefix>def f", "<｜fim▁begin｜>def f",
+    ],
+)  # fmt: skip
+def test_a_line_of_another_language_is_known(source: str) -> None:
+    for text in (source, source.replace("\n", "\r\n")):
+        assert parse(text) is None
+        assert has_foreign_line(text)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "", "def add(a, b):\n    retrn a b", "x = {\n 'a': 1,\n", "class A:\n    def f(self", "import os\nos.path.",
+        "use = 1\nuse(", "let = 1 +\n", "for i in range(3)\n    print(i)", "lambda x: {\n", "# include this\ndef f(",
+        "print(f'{x};')\n)", "s = 'a;b'\nx = (", "func = 1\nfunc.", "type X = int\ntype(", "a < b\n<", "struct.pack(",
+        "package = 1\npackage.", "def f(): {", "mod = 5\nmod %", "x = (\n{\n}\n",
+    ],
+)  # fmt: skip
+def test_python_that_is_broken_has_no_line_of_another_language(source: str) -> None:
+    assert not has_foreign_line(source)
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", "; ", ") ", "<", "<|fim", "pub ", "\t;", "# ", "type a ", "func "])
+def test_a_long_text_is_searched_in_one_pass(unit: str) -> None:
+    started = time.process_time()
+    has_foreign_line(unit * (1_000_000 // len(unit)) + "x")
+    assert time.process_time() - started < 10  # with backtracking: hours

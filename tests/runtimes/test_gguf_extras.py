@@ -112,6 +112,15 @@ def test_a_prompt_longer_than_a_reported_part_is_reported_whole(runtime: GgufRun
     assert "".join(each.raw for each in completion.prompt_reports) == prompt
 
 
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_prompt_shorter_than_any_part_is_reported_whole(runtime: GgufRuntime, length: int) -> None:
+    tokens = tuple(runtime.encode(PROMPT)[:length])
+    (completion,) = decode(runtime, (tokens, Sampling(0.0, 1), Extras(alternatives=1, reports_prompt=True)))
+    assert "".join(each.raw for each in completion.prompt_reports) == runtime.decode(tokens)
+    assert [each.logprob is None for each in completion.prompt_reports] == [True] + [False] * (length - 1)
+    assert len(completion.prompt_reports) == completion.prompt_tokens == length
+
+
 def test_penalties_keep_a_model_from_repeating_tokens(runtime: GgufRuntime) -> None:
     sampling = Sampling(0.0, 40)
     plain, frequent, present, negative = decode(

@@ -277,6 +277,9 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
         (CALL, "", ['{"at": 3}']), (f"I look.\n{CALL}\n{CALL}", "I look.", ['{"at": 3}'] * 2),
         ('```json\n{"name": "look", "arguments": {}}\n```', "", ["{}"]),
         ('{"name": "look", "arguments": {"at": 1}}', "", ['{"at": 1}']),
+        (CALL.replace("3", r'"\ud800\u00e9\ud83d\ude00"'), "", ['{"at": "?é😀"}']),
+        (CALL.replace('{"at": 3}', r'"{\"at\": 3}"'), "", ['{"at": 3}']), (CALL.replace('{"at": 3}', '""'), "", ["{}"]),
+        *((wrong, wrong, []) for wrong in (CALL.replace('{"at": 3}', each) for each in ('"Paris"', "[3]", "null"))),
         ("No tool is needed.", "No tool is needed.", []), ('{"name": "other"}', '{"name": "other"}', []),
         ('<tool_call>\n{"name": "look", "argu', '<tool_call>\n{"name": "look", "argu', []),
         ('<tool_call>\n{"name": "unknown", "arguments": {}}', '<tool_call>\n{"name": "unknown", "arguments": {}}', []),
@@ -314,6 +317,34 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     assert "[tools]" in str(runtime.tasks[0].prompt)
 
 
+@pytest.mark.parametrize("value", ["3", r'"\ud800"', '"é"', "[[[]]]", "1e300", "9" * 300, '{"": null}'])
+def test_a_call_may_be_sent_back(scorer: Scorer, value: str) -> None:
+    with talking(scorer, CALL.replace("3", value)) as (served, _):
+        message = served.ask("POST", CHAT, {"messages": [USER], "tools": [TOOL]}).record["choices"][0]["message"]
+        (call,) = message["tool_calls"]
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "Found."}
+        answer = served.ask("POST", CHAT, {"messages": [USER, message, result], "tools": [TOOL]})
+    assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize("before", [f"\n\n  I look.\n\n{block(RIGHT)}\n", f"\n{block(UNSAFE)}", "\n\n", ""])
+@pytest.mark.parametrize("prefill", ["", "Well: "])
+def test_blocks_are_those_of_the_words_and_not_of_calls(scorer: Scorer, before: str, prefill: str) -> None:
+    arguments = {"at": "\n```python\neval(input())\n```\n", "and": "``` x = 1 ```"}
+    call = json.dumps({"name": "look", "arguments": arguments}, indent=1)
+    text = f"{before}<tool_call>\n{call}\n</tool_call>"
+    messages = [USER, *([{"role": "assistant", "content": prefill}] if prefill else [])]
+    body = {"messages": messages, "tools": [TOOL]}
+    with talking(scorer, text) as (served, _):
+        (choice,) = served.ask("POST", CHAT, body).record["choices"]
+        (told,) = streamed(served, CHAT, body).values()
+    content = choice["message"]["content"] or ""
+    assert (choice["finish_reason"], content, content.rstrip()) == ("tool_calls", before.rstrip(), told.rstrip())
+    assert len(choice["sce"]["blocks"]) == before.count("```") // 2
+    for each in choice["sce"]["blocks"]:
+        assert content[each["start"] : each["end"]] == block(each["program"]).strip()
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
 def test_a_call_that_is_demanded_is_bound_from_the_start(scorer: Scorer, choice: Any) -> None:
     with talking(scorer, CALL) as (served, runtime):
@@ -337,6 +368,23 @@ def test_a_schema_that_the_model_cannot_follow_is_refused(scorer: Scorer) -> Non
     with talking(scorer, "x") as (served, runtime):
         answer = served.ask("POST", CHAT, {"messages": [USER], "response_format": wanted})
     assert (answer.status, answer.error["param"]) == (400, "response_format")
+    assert runtime.tasks == []
+
+
+@pytest.mark.parametrize(("path", "fields", "code"), [
+    (CHAT, {"messages": [{**USER, "content": "a " * 5000}]}, "context_length_exceeded"),
+    (TEXT, {"prompt": "a " * 5000, "echo": True}, "context_length_exceeded"),
+    (TEXT, {"prompt": ["a", [97] * 5000], "echo": True}, "context_length_exceeded"),
+    (TEXT, {"prompt": "a " * 50_000, "suffix": "b " * 50_000}, "context_length_exceeded"),
+    (CHAT, {"messages": [USER], "response_format": {"type": "json_schema", "json_schema": {
+        "schema": {"enum": ["#never"]}}}}, "unsupported_parameter"),
+])  # fmt: skip
+def test_a_stream_that_cannot_begin_has_the_status_of_a_whole_answer(
+    scorer: Scorer, path: str, fields: dict[str, Any], code: str
+) -> None:
+    with talking(scorer, "x") as (served, runtime):
+        answers = [served.ask("POST", path, {**fields, "stream": stream}) for stream in (False, True)]
+    assert [(answer.status, answer.error["code"]) for answer in answers] == [(400, code)] * 2
     assert runtime.tasks == []
 
 
@@ -440,6 +488,32 @@ def test_a_filling_that_breaks_its_file_comes_last(scorer: Scorer) -> None:
         best = served.ask("POST", INFILL, {**hole, "best_of": 3})
     assert texts[0] == "return a"
     assert best.record["content"] == "return a"
+
+
+GO = {"input_prefix": "package main\n\nfunc main() {\n\t", "input_suffix": "\n}\n"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "accepted", "verdict"),
+    [
+        ({}, None, "not checked"), ({"n": 2}, None, "not checked"), ({"n_predict": 0}, None, "no program"),
+        ({"language": "python"}, False, "does not parse"), ({"tests": DOUBLE}, False, "does not parse"),
+        ({"input_prefix": "def f(:\n", "input_suffix": ""}, False, "does not parse"),
+        ({"input_prefix": 'x = """\nfunc main() {\n', "input_suffix": '"""\n'}, True,
+         "not tested, parses, Bandit: no findings"),
+    ],
+)  # fmt: skip
+def test_a_file_in_another_language_is_not_checked_as_python(
+    scorer: Scorer, fields: dict[str, Any], accepted: bool | None, verdict: str, stream: bool
+) -> None:
+    with talking(scorer, "y := 1") as (served, _):
+        answer = served.ask("POST", INFILL, {**GO, **fields, "stream": stream})
+        prompt = {"prompt": GO["input_prefix"], "suffix": GO["input_suffix"]}
+        (choice,) = served.ask("POST", TEXT, prompt).record["choices"]
+    found = (answer.events[-1] if stream else answer.record)["sce"]
+    assert (found["accepted"], found["verdict"]) == (accepted, verdict)
+    assert (choice["text"], choice["sce"]["accepted"], choice["sce"]["verdict"]) == ("y := 1", None, "not checked")
 
 
 def test_a_hole_may_be_at_the_start_of_a_file(scorer: Scorer) -> None:

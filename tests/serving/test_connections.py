@@ -42,8 +42,12 @@ def chat(**more: Any) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
+def connections_of(served: Served) -> list[Any]:
+    return list(served.server._server.server_state.connections)
+
+
 def open_connections(served: Served) -> int:
-    return len(served.server._server.server_state.connections)
+    return len(connections_of(served))
 
 
 def read_to_the_end(connection: socket.socket) -> bytes:
@@ -122,6 +126,30 @@ def test_data_behind_a_request_in_progress_ends_it(scorer: Scorer, is_stream: bo
         read_to_the_end(connection)
         served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
+
+
+@pytest.mark.parametrize("ends", [b"\r\n", b"\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_line_ends_before_and_behind_a_request_are_nothing(scorer: Scorer, ends: bytes, is_stream: bool) -> None:
+    with serving(scorer) as served:
+        answers = [read_to_the_end(dial(served, ends + chat(stream=is_stream) + ends))]
+        served.runtime.may_step.clear()
+        late = dial(served, chat(stream=is_stream))
+        served.wait_for(lambda: served.server.engine.busy_rows == 1)
+        late.sendall(ends)
+        served.wait_for(lambda: all(not each.cycle.keep_alive for each in connections_of(served)))
+        served.runtime.may_step.set()
+        answers.append(read_to_the_end(late))
+        idle = dial(served, HEALTH)
+        answers.append(idle.recv(1 << 16))
+        while not answers[-1].endswith(b"}"):
+            answers[-1] += idle.recv(1 << 16)
+        idle.sendall(ends)
+        idle.sendall(HEALTH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        answers.append(read_to_the_end(idle))
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+        assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("is_stream", few([True, False], True))

@@ -287,6 +287,26 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
 
 
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_a_stream_that_waits_for_its_first_token_ends_like_a_whole_answer(scorer: Scorer, hangs_up: bool) -> None:
+    with serving(scorer, rows=1, timeout=60.0 if hangs_up else 1.0) as served:
+        served.runtime.may_step.clear()
+        if hangs_up:
+            connection = served.connect()
+            body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
+            connection.request("POST", CHAT, json.dumps(body), {"Content-Type": "application/json"})
+            served.wait_for(lambda: served.server.engine.busy_rows == 1)
+            connection.close()
+        else:
+            answer = served.chat("x", stream=True)
+            assert (answer.status, answer.error["code"]) == (504, "timeout")
+        status = b'status="499"} 1' if hangs_up else b'status="504"} 1'
+        served.wait_for(lambda: status in served.ask("GET", "/metrics").body)
+        served.runtime.may_step.set()
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+        assert served.chat("x").status == 200
+
+
 @pytest.mark.parametrize("hangs_up", few([True, False], True))
 def test_the_programs_of_a_request_that_has_ended_stop(scorer: Scorer, hangs_up: bool) -> None:
     tests = [{"input": str(number), "output": "1\n"} for number in range(20)]
@@ -318,7 +338,11 @@ def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer
         assert b"secret" not in answer.body
         assert served.log == ["the model failed: secret path"]
         runtime.before_step = fail
-        assert served.chat("x", stream=True).events[-1]["error"]["type"] == "server_error"
+        early = served.chat("x", stream=True)
+        assert (early.status, early.error["type"]) == (500, "server_error")
+        runtime.before_step = lambda: setattr(runtime, "before_step", fail)
+        late = served.chat("x", stream=True)
+        assert (late.status, late.events[-1]["error"]["type"]) == (200, "server_error")
         assert served.chat("x").status == 200
 
 

@@ -64,6 +64,19 @@ PERSON = {
 }
 
 
+# As in OpenAI's documentation, and as pydantic writes it: an alternative is a reference to what it is part of.
+LINKED = {
+    "type": "object", "properties": {"list": {"$ref": "#/$defs/node"}}, "required": ["list"], "$defs": {"node": {
+        "type": "object", "properties": {"value": {"type": "number"}, "next": {"anyOf": [{"$ref": "#/$defs/node"},
+        {"type": "null"}]}}, "additionalProperties": False, "required": ["next", "value"]}},
+}  # fmt: skip
+SUM = {
+    "$ref": "#/$defs/sum", "$defs": {"sum": {"anyOf": [{"type": "number"}, {"$ref": "#/$defs/both"}]}, "both": {
+        "type": "object", "properties": {"left": {"$ref": "#/$defs/sum"}, "right": {"$ref": "#/$defs/sum"}},
+        "required": ["left", "right"]}},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("schema", "right", "wrong"),
     [
@@ -90,6 +103,9 @@ PERSON = {
         ({"type": "string", "format": "date"}, ['"2026-11-29"'], ['"2026-13-29"', '"x"']),
         ({"type": "string", "format": "uuid"}, ['"' + "0" * 8 + "-0000-0000-0000-" + "a" * 12 + '"'], ['"0"']),
         ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}, ["null"], ["1"]),
+        (LINKED, ['{"list":{"value":1,"next":null}}', '{"list":{"value":1,"next":{"value":2,"next":null}}}'],
+         ['{"list":null}', '{"list":{"value":1}}', '{"list":{"value":1,"next":{}}}']),
+        (SUM, ["1", '{"left":1,"right":{"left":2,"right":-3}}'], ["null", '{"left":1}', '{"left":null,"right":1}']),
         ({"properties": {"]::=\"root": {"const": "\\\"\n\x00"}}},
          ['{"]::=\\"root": "\\\\\\"\\n\\u0000"}'], ['{"]": 1}']),
     ],
@@ -131,7 +147,10 @@ for _ in range(12):  # two to the power of 12 ways to read "[[[[[[[[[[[["
         {"type": "array", "maxItems": 600, "items": {"type": "array", "maxItems": 600}}, nested(30),
         {"enum": list(range(501))}, {"properties": {str(number): True for number in range(65)}},
         {"anyOf": [{"type": "object"}] * 17}, {"anyOf": [ARRAY, {**ARRAY, "minItems": 1}]}, DOUBLED,
-        {"anyOf": [{"$ref": "#"}, {"type": "string"}]}, {"allOf": [True, True]}, {"not": {}},
+        {"anyOf": [{"$ref": "#"}, {"type": "string"}]}, {"anyOf": [{"$ref": 5}, {"type": "string"}]},
+        {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": {"$ref": "#"}}},
+        {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "array", "items": {"$ref": "#"}}], "$defs": {"a": ARRAY}},
+        {"allOf": [True, True]}, {"not": {}},
         {"type": "object", "anyOf": [{"required": ["a"]}]}, {"$ref": "#/$defs/a", "$defs": {"a": True}, "minLength": 1},
         {"oneOf": [True], "anyOf": [True]}, {"enum": ["a"], "maxLength": 0}, {"type": "string", "const": 1},
         {"properties": {str(number): nested(9) for number in range(60)}},

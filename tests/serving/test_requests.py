@@ -152,6 +152,31 @@ def test_more_tokens_than_the_limit_are_cut_to_it() -> None:
     assert talk(max_tokens=100).cut_to is None
 
 
+@pytest.mark.parametrize(("field", "value"), [("max_tokens", 8), ("n", 2), ("seed", 2**40), ("top_k", 3), ("seed", -7)])
+def test_a_whole_number_may_be_written_as_a_float(field: str, value: int) -> None:
+    assert chat(**{"seed": 1, field: float(value)}) == chat(**{"seed": 1, field: value})
+    assert fault(**{field: value + 0.5}).param == field
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": 5}}},
+        {"type": "json_schema", "schema": {"const": 5}}, {"type": "json_object", "schema": {"const": 5}},
+    ],
+)  # fmt: skip
+def test_a_schema_is_followed_wherever_clients_put_it(wanted: dict[str, Any]) -> None:
+    assert '"5"' in talk(response_format=wanted).extras.grammar
+
+
+@pytest.mark.parametrize("schema", [[], "", 5, False])
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+def test_a_schema_that_is_none_is_refused(kind: str, schema: Any) -> None:
+    with pytest.raises(Fault) as caught:
+        talk(response_format={"type": kind, "schema": schema})
+    assert caught.value.param == "response_format"
+
+
 def test_none_of_the_probability_is_the_most_likely_token() -> None:
     assert 0 < talk(top_p=0).sampling.top_p < 1e-6
 
@@ -266,6 +291,8 @@ def test_what_needs_a_model_in_gguf_says_so(fields: dict[str, Any], param: str) 
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice"),
         ({"tools": [TOOL], "task": "program"}, "tools"), ({"task": "poem"}, "task"),
         ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        *(({"tools": none}, "tools") for none in (False, 0, "", {})),
+        ({"parallel_tool_calls": []}, "parallel_tool_calls"),
         ({"response_format": {"type": "xml"}}, "response_format"), ({"response_format": []}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "string", "pattern": "a"}}}},
@@ -353,6 +380,7 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"stream": True, "repair": 1}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"x": 1}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
         ({"messages": []}, "messages"), ({"messages": "x"}, "messages"), ({"messages": [1]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": " "}]}, "messages"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0]"),

@@ -210,6 +210,8 @@ class BatchDecoder:
         pieces = BytesText(self._model.piece)
         partial = PartialCompletion(task.sampling, self._model.is_end, pieces, writer, task.seed)
         partial.started, partial.extras = time.monotonic(), task.extras
+        if task.extras.reports_prompt:
+            partial.prompt_reports.append(TokenReport(self._raw(task.prompt[0]), None))
         constraint = None
         if task.extras.grammar:
             open_grammar = partial_of(self._model.open_grammar, task.extras.grammar)
@@ -229,8 +231,6 @@ class BatchDecoder:
         """Feed the tokens of a prompt up to ``end``, and report them."""
         sequence = self._sequences[row]
         prompt, reports = sequence.task.prompt, sequence.partial.prompt_reports
-        if not reports:
-            reports.append(TokenReport(self._raw(prompt[0]), None))
         started, first = time.perf_counter(), sequence.filled
         for start in range(first, end, _REPORTED):
             tokens = prompt[start : min(start + _REPORTED, end)]
