@@ -37,7 +37,7 @@ TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens
 
 
 def measure(way: str, model: str, teacher: str, folder: Path) -> dict[str, Any]:
-    """The second update of one way, and the peak memory and wall time of the whole command."""
+    """The second update of one way, its dtype, and the peak memory and times of the whole command."""
     (folder / "rewards.py").write_text(REWARD)
     run = folder / way.replace(" ", "-")
     words = [word.replace("TEACHER", teacher) for word in WAYS[way]]
@@ -52,6 +52,7 @@ def measure(way: str, model: str, teacher: str, folder: Path) -> dict[str, Any]:
         raise SystemExit(f"{way} failed:\n{said[-2000:]}")
     row = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     return {
+        "products": json.loads((run / "environment.json").read_text())["products"],
         **{name: row[name] for name in TIMES if name in row},
         "peak_gib": round(used.ru_maxrss / 2**20, 2),
         "wall_seconds": round(time.monotonic() - started, 1),

@@ -232,7 +232,8 @@ class _Ending:
     During that only Ctrl-C counts, and loses it. Batch systems send SIGTERM before the end, however often.
 
     Attributes:
-        first: the first signal. Training asks for it too: the exception of a handler can be lost, in a destructor.
+        first: the first signal. Training asks for it too: the exception of a handler can be lost in a destructor, until
+            it comes again.
     """
 
     first: int | None = None

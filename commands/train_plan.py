@@ -43,7 +43,8 @@ def print_plan(plan: Plan, choice: RecipeChoice) -> None:
     elif plan.readiness_seconds:
         data.print(f"{'readiness':15} not measured; about {duration(plan.readiness_seconds)} before RL")
     tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
-    data.print(f"at most {tokens:,} sampled tokens, if every completion has the maximum length")
+    if tokens:
+        data.print(f"at most {tokens:,} sampled tokens, if every completion has the maximum length")
     if plan.seconds is not None and plan.gpu is not None:
         data.print(
             f"about {duration(plan.seconds)} in all if every completion has the maximum length, without running "

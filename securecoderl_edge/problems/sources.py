@@ -163,19 +163,24 @@ def benchmark_problems(name: str, split: str = "", tell: Callable[[str], None] =
     own = None if split else next((file for file in map(Path, BENCHMARKS[name]) if file.is_file()), None)
     if own is not None:
         tell(f"{name}: reading {own} in this folder; {name}:test is the packaged file")
-    path, tag = own or packaged_file(name), splits[split or "test"]
-    problems = [problem for problem in open_problems(str(path), sys.maxsize, tell) if problem.source == name]
-    if tag is not None:
-        problems = [problem for problem in problems if tag in problem.tags]
+    path = own or packaged_file(name)
+    every = [problem for problem in open_problems(str(path), sys.maxsize, tell) if problem.source == name]
+    problems = _of_split(every, name, split or "test")
     if not problems:
         raise SceError(f"{path}: no problems from the {name} {split or 'test'} split")
     return problems
 
 
+def _of_split(problems: list[Problem], name: str, split: str) -> list[Problem]:
+    tag = _SPLITS[name][split]
+    return [problem for problem in problems if tag is None or tag in problem.tags]
+
+
 def _clean(name: str) -> list[Problem]:
     from securecoderl_edge.problems.near_duplicates import without_near_duplicates
 
-    evaluated = [problem for each in BENCHMARKS for problem in benchmark_problems(each, "test")]
-    return without_near_duplicates(
-        [*benchmark_problems(name, "train"), *benchmark_problems(name, "validation")], evaluated
-    )
+    # Each file is read once, which takes most of the time of a plan.
+    packaged = {each: benchmark_problems(each, "all") for each in BENCHMARKS}
+    evaluated = [problem for each in BENCHMARKS for problem in _of_split(packaged[each], each, "test")]
+    trained = [problem for split in ("train", "validation") for problem in _of_split(packaged[name], name, split)]
+    return without_near_duplicates(trained, evaluated)

@@ -31,6 +31,7 @@ _START = (
     "del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
 _LENGTH = struct.Struct(">I")
+_SECONDS_TO_RAISE_AGAIN = 0.02
 _Result = TypeVar("_Result")
 
 
@@ -67,6 +68,9 @@ def on_ending_signals(handler: Callable[[int, FrameType | None], None], seconds:
     A shell starts background jobs with Ctrl-C ignored, and children inherit that unless it is set here. A process that
     nohup started continues without its terminal.
 
+    In a destructor or another callback Python can only report the KeyboardInterrupt of a handler, and goes on as if
+    there was none. Then SIGINT follows, after which it comes where it is not lost.
+
     Args:
         seconds: after these, SIGALRM comes too.
     """
@@ -75,16 +79,32 @@ def on_ending_signals(handler: Callable[[int, FrameType | None], None], seconds:
         ends.remove(signal.SIGHUP)
     if threading.current_thread() is not threading.main_thread():
         ends = []
+    report, again = sys.unraisablehook, list[threading.Timer]()
+
+    def report_or_repeat(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            report(lost)
+            return
+        place = threading.main_thread().ident, signal.SIGINT
+        again.append(threading.Timer(_SECONDS_TO_RAISE_AGAIN, signal.pthread_kill, place))
+        again[-1].start()
+
     before = {number: signal.signal(number, handler) for number in ends}
+    if ends:
+        sys.unraisablehook = report_or_repeat
     if seconds is not None and signal.SIGALRM in before:
         signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
+        for timer in again:
+            timer.cancel()
         if signal.SIGALRM in before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, earlier in before.items():
             signal.signal(number, earlier)
+        if ends:
+            sys.unraisablehook = report
 
 
 def result_of(future: Future[_Result]) -> _Result:

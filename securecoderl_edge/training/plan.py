@@ -328,5 +328,15 @@ def assemble(
         phases=phases,
         missing=missing,
         gpu=gpu,
-        teacher=f"{settings.ppo.reference}, {teacher.parameters() / 1e6:.1f} M parameters" if teacher else "",
+        teacher="" if teacher is None else _teacher_in_words(settings, shape, teacher),
     )
+
+
+def _teacher_in_words(
+    settings: TrainSettings, shape: Architecture | OtherArchitecture, teacher: Architecture | OtherArchitecture
+) -> str:
+    words = f"{settings.ppo.reference}, {teacher.parameters() / 1e6:.1f} M parameters"
+    rows = [each.vocabulary for each in (shape, teacher) if isinstance(each, Architecture)]
+    if len(set(rows)) > 1:
+        words += f"; {rows[1]} rows of tokens, the policy {rows[0]}: training refuses it if the tokens differ"
+    return words

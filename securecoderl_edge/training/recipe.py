@@ -143,7 +143,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any], *, d
     if set(settings.phases) <= set(WITHOUT_REWARD):
         for name in ("random", "function"):
             if getattr(reward, name) is not None:
-                raise UsageError(f"reward.{name} has no effect: {' and '.join(settings.phases)} ask for no reward")
+                raise UsageError(f"reward.{name} has no effect: no phase has a reward ({', '.join(settings.phases)})")
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
     if reward.random is not None and reward.function is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,39 @@ def test_a_signal_in_an_update_keeps_the_updates_before_it_and_names_them(
     assert code == 0, told
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]
+
+
+class Dying:
+    """Sends this process a signal when it is deleted, where Python loses the exception of the handler."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", few(ENDS, signal.SIGTERM))
+def test_a_signal_in_a_destructor_ends_the_update_too(
+    tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    ended = []
+
+    def backward(*_: Any) -> None:
+        dying = Dying(number)
+        del dying
+        for _ in range(200):  # a long update
+            time.sleep(0.05)
+        ended.append(True)
+
+    monkeypatch.setattr(Learner, "backward", backward)
+    report = sys.unraisablehook
+    code, told = train(tiny_model, problems, tmp_path / "run", "--max-minutes", "600")
+    assert not ended
+    assert code == (75 if number == signal.SIGALRM else 130)
+    assert "update 0 of binary is saved" in " ".join(told.split())
+    assert "Traceback" not in told
+    assert sys.unraisablehook == report
 
 
 def test_a_signal_ends_a_backward_pass_in_the_middle(

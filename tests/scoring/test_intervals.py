@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.scoring.intervals import (
     bootstrap_mean,
+    exchange_test,
+    holm,
     mcnemar_exact,
     paired_difference,
     pass_at_k,
@@ -209,6 +211,47 @@ def test_mcnemar_equals_counting_all_coin_tosses(only_first: int, only_second: i
 
 def test_mcnemar_stays_finite_for_thousands_of_problems() -> None:
     assert 0 < mcnemar_exact(2000, 3000) < 1e-40
+
+
+# Of two models, the samples of each problem.
+EXCHANGED = {
+    "rates": ([[1], [0], [0], [1], [0], [0], [0]], [[1], [1], [1], [0], [1], [1], [0]]),
+    "means of several": ([[0.2, 0.4], [0.9, 0.1], [0.5, 0.5]], [[0.8, 0.4], [0.7, 0.9], [0.6, 0.3]]),
+    "other numbers of samples": ([[1, 1, 0], [0], [0, 0], []], [[1], [1, 1], [0, 1], [1]]),
+    "a side that an exchange leaves empty": ([[1], []], [[], [0]]),
+    "no difference": ([[1], [0]], [[0], [1]]),
+}
+
+
+@pytest.mark.parametrize("case", EXCHANGED)
+def test_the_exchange_test_counts_all_exchanges_that_differ_as_much(case: str) -> None:
+    first, second = EXCHANGED[case]
+
+    def difference(before: list[list[float]], after: list[list[float]]) -> float:
+        sides = [[value for samples in side for value in samples] for side in (before, after)]
+        return abs(float(np.mean(sides[1]) - np.mean(sides[0]))) if all(sides) else math.nan
+
+    observed, pairs = difference(first, second), list(zip(first, second, strict=True))
+    extreme = 0
+    for swaps in itertools.product((False, True), repeat=len(pairs)):
+        sides = zip(*(pair[::-1] if swap else pair for pair, swap in zip(pairs, swaps, strict=True)), strict=True)
+        extreme += difference(*sides) >= observed - 1e-12
+    assert exchange_test(first, second, resamples=20_000) == pytest.approx(extreme / 2 ** len(pairs), abs=0.015)
+    assert exchange_test(second, first) == pytest.approx(extreme / 2 ** len(pairs), abs=0.02)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.001, 0.01, 0.02, 0.04, 0.3, 1.0]) | st.floats(0, 1), max_size=6))
+def test_holm_rejects_what_every_test_of_several_hypotheses_at_once_rejects(p_values: list[float]) -> None:
+    """The closed test: a hypothesis falls if each set that it is in falls, of which the least p counts, by its size."""
+    for place, adjusted in enumerate(holm(p_values)):
+        sets = (
+            each
+            for size in range(1, len(p_values) + 1)
+            for each in itertools.combinations(range(len(p_values)), size)
+            if place in each
+        )
+        largest = max(min(1.0, len(each) * min(p_values[index] for index in each)) for each in sets)
+        assert adjusted == pytest.approx(largest, abs=1e-15)
 
 
 def test_a_percentile_lies_between_its_neighbors() -> None:

@@ -263,7 +263,7 @@ def test_a_random_reward_and_a_function_exclude_each_other(settings: Callable[..
 def test_a_reward_of_ones_own_is_refused_where_nothing_uses_it(
     settings: Callable[..., TrainSettings], reward: str, phases: tuple[str, ...]
 ) -> None:
-    with pytest.raises(UsageError, match=f"has no effect: {' and '.join(phases)} "):
+    with pytest.raises(UsageError, match=rf"has no effect: no phase has a reward \({', '.join(phases)}\)"):
         settings(reward, phases=phases)
 
 

@@ -38,12 +38,14 @@ from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import ppo_update, rollout
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
 from securecoderl_edge.training.update.ppo import (
+    batch_advantages,
     group_advantages,
     kl_loss,
     leave_one_out_advantages,
     masked_mean,
     policy_loss,
 )
+from securecoderl_edge.training.update.prompt_sampling import rows_of_varied_groups
 from securecoderl_edge.training.update.rollout import Rollout
 
 PROBLEMS = [
@@ -202,6 +204,18 @@ def test_equal_scores_of_a_group_give_zeros(score: float, size: int, divided: bo
 def test_scores_that_differ_by_little_are_divided_to_the_same_size() -> None:
     near, far = (group_advantages(torch.tensor([0.4, each]), torch.ones(2, 1), 2, divided=True) for each in (0.42, 0.9))
     torch.testing.assert_close(near, far, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("scores", [(0.1 + 0.2 - 0.3, 0.0), (1e-7, 0.0), (0.5, 0.5 + 1e-7), (0.7, 0.7)])
+def test_scores_that_differ_by_rounding_are_no_variance(scores: tuple[float, float]) -> None:
+    """Divided by their deviation they would be as far apart as 0 and 1."""
+    rewards, mask = torch.tensor([*scores, 0.0, 1.0]), torch.ones(4, 1)
+    assert rows_of_varied_groups(rewards, 2) == [2, 3]
+    for divided in (True, False):
+        found = group_advantages(rewards, mask, 2, divided=divided)
+        assert not found[:2].any()
+        assert found[2:].all()
+    assert not batch_advantages(rewards[:2], torch.zeros(2, 1), mask[:2]).any()
 
 
 @pytest.mark.parametrize(("rows", "size"), [(4, 1), (3, 2)])

@@ -71,7 +71,13 @@ def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) ->
 
 
 class Slow(SlowUpdate):
-    """An update as its documentation says, completion by completion and token by token."""
+    """An update as its documentation says, completion by completion and token by token.
+
+    Attributes:
+        entropy: its estimate from the tokens of the update, before the first step.
+    """
+
+    entropy = 0.0
 
     def rewards(self) -> list[float]:
         return [two_rewards(score, 1.0, REWARD) for score in self.made.scores]
@@ -111,6 +117,7 @@ class Slow(SlowUpdate):
         with torch.no_grad():
             old = [self.log_probs(row) for row in range(len(self.made.completions))]
         used = [row for group in groups for row in group]
+        self.entropy = -float(torch.cat([old[row] for row in used]).mean())
         flat = [row for row in range(len(old)) if row not in used]
         missing = ppo.batch_size - len(used)
         tokens = sum(self.lengths([*used, *flat[len(flat) - missing :]]))
@@ -161,12 +168,14 @@ def test_an_update_is_that_of_a_slow_reference(
                 parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     before = policy_of(fast)
     row, made = update(fast, scorer, ppo)
-    clipped, norm = Slow(slow, made, ppo).update()
+    reference = Slow(slow, made, ppo)
+    clipped, norm = reference.update()
     moved, expected = policy_of(fast) - before, policy_of(slow) - before
     assert expected.norm() > 0.1
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()) + 1e-6)
     assert row["policy/clipfrac"] == pytest.approx(clipped, abs=1e-6)
     assert row["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert row["objective/entropy_estimate"] == pytest.approx(reference.entropy, rel=1e-4)
     assert row["val/steps"] == ppo.epochs * min(ppo.minibatches, row["groups_used"])
     case = request.node.callspec.id
     assert (row["groups_used"] < 4) == (case == "dropped")

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from fake_runtime import FakeRuntime
-from small_runs import an_update
+from small_runs import an_update, policy_of, sgd_learner
 
 from securecoderl_edge.evaluation import evaluate
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
@@ -23,6 +23,7 @@ from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.phase_settings import PpoSettings, SftSettings
 from securecoderl_edge.training.update import learner as learners
+from securecoderl_edge.training.update import supervised
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.supervised import sft_update, solution_batch
 
@@ -63,6 +64,29 @@ def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> No
     row, _ = sft_update(learner, an_update(PROBLEMS, **SETTINGS))
     assert row["loss/sft"] == pytest.approx(total / count, rel=1e-5)
     assert row["tokens"] == count
+
+
+@pytest.mark.parametrize("rate", [0.1, 1e-4])
+def test_an_update_is_a_step_down_the_gradient_of_that_mean(
+    tiny_model: Path, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequence by sequence, through the model of transformers."""
+    monkeypatch.setattr(supervised, "_MAX_GRADIENT_NORM", 0.05)
+    learner, losses = sgd_learner(tiny_model, rate, moved=0.05), []
+    for problem in PROBLEMS:
+        prompt = learner.tokenizer.encode_prompt(OURS.prompt(problem))
+        solution = [*learner.tokenizer.encode(problem.solutions[0]), learner.tokenizer.eos_token_id]
+        logits = learner.model(torch.tensor([[*prompt, *solution]])).logits[0].log_softmax(-1)
+        losses += [-logits[len(prompt) - 1 + place, token] for place, token in enumerate(solution)]
+    parameters = list(adapter_parameters(learner.model, POLICY_ADAPTER).values())
+    every = torch.autograd.grad(torch.stack(losses).mean(), parameters)
+    gradient = torch.cat([each.flatten() for each in every])
+    before = policy_of(learner)
+    row, _ = sft_update(learner, an_update(PROBLEMS, **SETTINGS))
+    norm = float(gradient.norm())
+    assert row["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert norm > 0.05, "it is clipped"
+    torch.testing.assert_close(policy_of(learner) - before, -rate * gradient * 0.05 / norm, rtol=1e-2, atol=1e-7)
 
 
 def test_the_size_of_micro_batches_changes_no_gradient(learner: Learner) -> None:

@@ -725,5 +725,14 @@ def test_both_plans_name_the_teacher(
     for plan in (make_plan(config), measured_plan.measure_plan(config, Run(tmp_path / "run"))):
         assert plan.teacher.startswith(f"{teacher}, 0.")
         assert plan.phases[0].memory.always["teacher"] > 0
+        assert "rows of tokens" not in plan.teacher
     assert plan.seconds is not None
     assert make_plan(make_settings(phases=("sft",))).teacher == ""
+
+
+def test_a_plan_reports_a_teacher_with_another_number_of_tokens(
+    tiny_model: Path, make_settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    wider = with_vocabulary(tiny_model, tmp_path / "wider", lambda document: None, rows=512)
+    plan = make_plan(make_settings(f"ppo.reference={wider}", phases=("distill",)))
+    assert "; 512 rows of tokens, the policy " in plan.teacher

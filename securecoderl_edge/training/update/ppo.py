@@ -22,6 +22,9 @@ GAMMA, LAMBDA = 1.0, 0.95
 # With fewer sequences the mean and spread of a batch depend more on its prompts than on the policy.
 _MIN_SEQUENCES_TO_WHITEN = 8
 _NAME = "advantage"
+# Rewards that differ by less are equal: a reward function of the user's own may round, and an advantage that is divided
+# by the deviation would be all of that.
+ROUNDING = 1e-6
 
 
 def estimate_advantages(trajectory: Trajectory, ppo: PpoSettings, running: dict[str, float]) -> Trajectory:
@@ -171,7 +174,8 @@ def group_advantages(scores: Tensor, mask: Tensor, group_size: int, *, divided: 
 
     Divided, it is the advantage of GRPO (DeepSeekMath, arXiv:2402.03300, section 4.1.2); else that of Dr. GRPO
     (arXiv:2503.20783, eq. 2), which is (n - 1) / n times that of `leave_one_out_advantages`. The papers do not say
-    which standard deviation; as in TRL and verl it is that of a sample, with n - 1. Equal scores give zeros.
+    which standard deviation; as in TRL and verl it is that of a sample, with n - 1. Scores that are equal up to
+    `ROUNDING` give zeros.
 
     Args:
         scores: (B,) reward of each whole completion; rows are ordered by prompt.
@@ -184,9 +188,14 @@ def group_advantages(scores: Tensor, mask: Tensor, group_size: int, *, divided: 
     """
     groups = _in_groups(scores, group_size)
     centered = groups - groups.mean(1, keepdim=True)
-    equal = (groups == groups[:, :1]).all(1, keepdim=True)  # these differ from their mean by rounding
+    equal = ~is_varied(groups)[:, None]
     spread = groups.std(1, keepdim=True) if divided else torch.ones_like(centered)
     return torch.where(equal, 0.0, centered / spread).view(-1, 1) * mask
+
+
+def is_varied(groups: Tensor) -> Tensor:
+    """(G,) whether the rewards (G, n) of a group differ by more than `ROUNDING`."""
+    return groups.amax(1) - groups.amin(1) > ROUNDING
 
 
 def _in_groups(values: Tensor, size: int) -> Tensor:
@@ -213,7 +222,7 @@ def batch_advantages(scores: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:
     centered = scores - scores.mean()
     spread = centered.square().mean().sqrt()
     # Equal scores differ from their mean by rounding.
-    normalized = torch.where(spread > 1e-6, centered / spread, 0.0)
+    normalized = torch.where(spread > ROUNDING, centered / spread, 0.0)
     remaining = (penalties * mask).flip(1).cumsum(1).flip(1)
     return (normalized[:, None] + remaining) * mask
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.training.update.learner import Learner, Update, seed_of, shuffled
+from securecoderl_edge.training.update.ppo import is_varied
 from securecoderl_edge.training.update.rollout import Rollout, collect, is_correct, with_coin_flips
 
 # In the running statistics: completions of the phase beyond ppo.batch_size per update.
@@ -88,7 +89,6 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
     filter of DAPO, arXiv:2503.14476, section 3.2).
     """
-    groups = rewards.view(-1, group_size)
-    varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
+    varied = is_varied(rewards.view(-1, group_size)).repeat_interleave(group_size)
     rows: list[int] = varied.nonzero()[:, 0].tolist()
     return rows
