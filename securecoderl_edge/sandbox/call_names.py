@@ -381,7 +381,7 @@ def _is_named(function: ast.expr) -> bool:
     return isinstance(function, (ast.Name, ast.Constant, ast.JoinedStr))
 
 
-def _can_be(key: ast.expr | None, texts: Iterable[str]) -> bool:
+def _can_be(key: ast.expr | None, texts: tuple[str, ...]) -> bool:
     return not isinstance(key, ast.Constant) or key.value in texts
 
 
