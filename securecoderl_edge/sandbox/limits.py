@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024
 STDERR_TAIL_BYTES = 2048
-# `sce` holds the outputs of all tests of a program until they are judged, each byte in up to two; there can be thousands.
+# `sce` holds the outputs of all tests of a program until they are judged, in up to two bytes for each; there can be many.
 OUTPUTS_OF_A_PROGRAM = 64
 # A day and a tebibyte: far beyond what a test needs, far below where the system's clocks and limits overflow.
 MAX_WALL_SECONDS = 86_400.0
