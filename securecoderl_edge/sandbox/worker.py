@@ -162,7 +162,8 @@ class SandboxWorker:
             executions = []
             for number, test in enumerate(running):
                 read = test.output_bytes()
-                executions.append(test.execution(*endings[3 * number : 3 * number + 3], self._room))
+                status, limit_hit, cpu_seconds = endings[3 * number : 3 * number + 3]
+                executions.append(test.execution(status, limit_hit, cpu_seconds, self._room))
                 self._room -= read if read <= self._room else 0
             return executions
         finally:
