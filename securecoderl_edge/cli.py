@@ -106,6 +106,7 @@ def sce(ctx: click.Context, debug: bool) -> None:  # `main` reads --debug before
 
 def main(args: list[str] | None = None) -> Any:
     """Run ``sce`` and exit with 0, 1 (failure), 2 (usage) or 130 (interrupted)."""
+    is_our_process = args is None
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args
     if not debug:
@@ -128,6 +129,8 @@ def main(args: list[str] | None = None) -> Any:
         click.echo(escape_controls(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        if is_our_process:  # a second Ctrl-C ends it at once: an exception while libraries clean up is a traceback
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         _fail("interrupted", debug, 130)
     except SceError as error:
         _fail(str(error), debug, error.exit_code)

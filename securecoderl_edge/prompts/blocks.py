@@ -18,6 +18,8 @@ _BEHIND_TEXT = re.compile(r"(?P<mark>`{3,})(?P<info>.*)")
 # A sentence may stand before a fence, text with these may not: it could be a program's.
 _SIGNS_OF_CODE = re.compile(r"[\"'=(\[{]")
 _LABEL = re.compile(r"[ \t]*\{?[ \t]*\.?(?P<label>[A-Za-z][\w+.#-]*)?(?P<rest>.*)")
+# Blocks of which each begins behind the one before. Each costs the rest of its line, so more would take quadratic time.
+_MOST_IN_A_LINE = 64
 _CUT_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
 _LABELS = frozenset(
     (
@@ -57,10 +59,13 @@ class Block:
 def find_blocks(text: str, language: str) -> list[Block]:
     """The blocks of a text in order."""
     found: list[Block] = []
-    end = 0
+    end = count = 0
     while (opened := _next(text, end, language)) is not None:
+        count = count + 1 if text.find("\n", end, opened.start) < 0 else 1
         end = opened.end
         found.append(_within(opened, text, language) or opened)
+        if count >= _MOST_IN_A_LINE:
+            end = line_end if (line_end := text.find("\n", end)) >= 0 else len(text)
     return found
 
 

@@ -27,6 +27,7 @@ LONGEST_TEXT = 500
 
 # Statements that give names a meaning; at the top level they are children of the module.
 BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
+BINDING |= {"Return", "Yield", "Lambda", "FunctionDef", "AsyncFunctionDef", "ClassDef"}
 # Nodes whose visit changes what later nodes are compared with.
 STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
 # Fields without nodes, or with those that no check looks at.
@@ -126,6 +127,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
 
     rules = rules or {}
     call_names = _module(Path(__file__).with_name("call_names.py"))
+    call_arguments = _module(Path(__file__).with_name("call_arguments.py"))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     settings = config.BanditConfig()
@@ -152,8 +154,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             self.is_plain = is_plain
             self.results: list[tuple[Any, int, int]] = []  # with columns and last lines
             self.failures: list[tuple[str, int, str]] = []
-            self.is_cut = False
-            self.keeps_errors = keeps_errors
+            self.is_cut, self.keeps_errors = False, keeps_errors
             # Until the next import: as `talkative`, and what found nothing by a look at the imports.
             self.in_file: dict[tuple[str, bool], Any] = {}
             self.until_import: set[Any] = set()
@@ -240,8 +241,9 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
 
         def visit_Call(self, node: ast.Call) -> None:
             super().visit_Call(node)
-            self.meanings.note_call(self.context["qualname"])
-            self.calls.append((node, self.context))
+            if self.meanings is not None:
+                self.meanings.note_call(node, self.context["qualname"])
+                self.calls.append((node, self.context))
 
         def visit_Str(self, node: Any) -> None:
             if not isinstance(node._bandit_parent, ast.Expr):  # docstring
@@ -259,13 +261,15 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             self.tester.run_tests(self.context, kind)
 
         def look_again(self) -> None:
-            """Run the plugins on calls whose name can mean something else than Bandit took it for."""
-            if self.meanings.is_plain:
-                return
-            for node, given in self.calls:
-                for qualname in sorted(self.meanings.of(node.func) - {given["qualname"]}):
-                    name = qualname.rpartition(".")[2]
-                    self.tester.run_tests({**given, "qualname": qualname, "name": name}, "Call")
+            """Run the plugins on calls whose name or arguments can mean something else than Bandit took them for."""
+            is_plain = self.meanings.is_plain
+            calls = [(node, given, set() if is_plain else self.meanings.of(node.func)) for node, given in self.calls]
+            for node in self.meanings.given():
+                self.pre_visit(node)
+                calls.append((node, {**self.context, "call": node, "qualname": ""}, self.meanings.of(node.func)))
+            for call in calls:
+                for again in call_arguments.other_calls(*call, self.meanings):
+                    self.tester.run_tests(again, "Call")
 
         def update_scores(self, scores: dict[str, list[int]]) -> None:
             """Scores are Bandit's own summary; we count issues."""
@@ -300,7 +304,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                         continue
                     child._bandit_parent, child._bandit_sibling = node, sibling  # type: ignore[attr-defined]
                     fields, is_binding, is_wanted = plans[child.__class__]
-                    if is_binding:
+                    if is_binding and self.meanings is not None:
                         self.meanings.collect(child, node)
                     if is_wanted and (fields or child.value.__class__ in (str, bytes)):  # type: ignore[attr-defined]
                         self.pre_visit(child)
@@ -327,20 +331,22 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             data = io.BytesIO(source)
             nosec = _nosec_lines(source) if rules.get("nosec") else {}
             is_plain = source.isascii() and b"coding" not in b"".join(source.splitlines()[:2])
+            text = source.decode("ascii", "replace")
         else:
             data, nosec = _PlainFile(source.encode("utf-8", "surrogatepass")), {}
             is_plain = source.isascii()
             # As text: in bytes a coding cookie could turn a comment into code that the sandbox would not run.
-            source = source.removeprefix("\ufeff")
+            source = text = source.removeprefix("\ufeff")
         visitor = Visitor(FILE_NAME, data, None, tests, False, nosec, no_metrics)
-        visitor.fname = path
-        visitor.tester = Tester(nosec, is_plain, errors == "kept")
-        visitor.meanings, visitor.calls = call_names.Meanings(), []
+        visitor.fname, visitor.tester = path, Tester(nosec, is_plain, errors == "kept")
+        is_odd = not is_plain or any(map(text.__contains__, call_names.ODD_WORDS))
+        visitor.meanings, visitor.calls = call_names.Meanings(call_arguments.joined_texts) if is_odd else None, []
         visitor.process(source)
         rows = [_row(issue, column, end, False) for issue, column, end in visitor.tester.results]
         found = {(each.test_id, each.line) for each in rows}
         visitor.tester.results.clear()
-        visitor.look_again()
+        if is_odd:
+            visitor.look_again()
         again = [_row(issue, column, end, True) for issue, column, end in visitor.tester.results]
         rows += [each for each in again if (each.test_id, each.line) not in found]
         return Scanned(rows, visitor.tester.failures, visitor.tester.is_cut)

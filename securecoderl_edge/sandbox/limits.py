@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024
 STDERR_TAIL_BYTES = 2048
+# Outputs of all tests of a program are held until they are judged, in up to two bytes for each; tests can be thousands.
+OUTPUTS_OF_A_PROGRAM = 64
 # A day and a tebibyte: far beyond what a test needs, far below where the system's clocks and limits overflow.
 MAX_WALL_SECONDS = 86_400.0
 MAX_MEMORY_MIB = 1 << 20
@@ -23,7 +25,8 @@ class Limits:
         wall_seconds: wall time without that in which it waits for a core; stops programs that sleep or wait.
         memory_mib: address space (``RLIMIT_AS``), including the 50 MiB of the interpreter; for programs in C, which
             reserve far more addresses, memory in use.
-        output_bytes: the most that stdout, and separately stderr, may hold.
+        output_bytes: the most that stdout, and separately stderr, may hold; all tests of a program may write
+            `OUTPUTS_OF_A_PROGRAM` times as much.
     """
 
     cpu_seconds: float = 5.0

@@ -1,8 +1,9 @@
 """Security findings of a program, from Bandit.
 
-Covers the patterns that Bandit's plugins find in the text. Does not cover indirect calls: ``getattr(os, "sys" +
-"tem")`` has no finding; only the sandbox stops it. Nothing in a program can silence a finding: ``# nosec``
-and coding cookies are ignored, and a scan that fails counts as the worst severity.
+Covers the patterns that Bandit's plugins find in the text, also under other names (`call_names`). Does not cover
+names that are computed in other ways than joining constants; only the sandbox stops what they call. Nothing in a
+program can silence a finding: ``# nosec`` and coding cookies are ignored, and a scan that fails counts as the worst
+severity.
 """
 
 from __future__ import annotations

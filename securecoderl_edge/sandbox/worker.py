@@ -28,7 +28,7 @@ from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.inside.supervision import LONGEST_WALL
 from securecoderl_edge.sandbox.jobs import BoxLost, Execution, FunctionCall, ProgramRun, SandboxJob, WorkerLost
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
-from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
+from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, OUTPUTS_OF_A_PROGRAM, Limits
 from securecoderl_edge.sandbox.sanitizers import analysis_of, with_its_report
 from securecoderl_edge.sandbox.security import Scan
 
@@ -104,6 +104,7 @@ class SandboxWorker:
             SceError: the job was cancelled; its program still runs until `kill`.
         """
         self.programs += 1
+        self._room = OUTPUTS_OF_A_PROGRAM * limits.output_bytes
         self._footprint: Footprint | None = None
         self._analysis: Scan | None = None
         self._is_cancelled = job.is_cancelled
@@ -158,7 +159,13 @@ class SandboxWorker:
             endings = rest.split()
             if kind != "endings" or len(endings) != 3 * len(running):
                 raise WorkerLost(f"invalid reply: {kind[:40]!r}")
-            return [test.execution(*endings[3 * n : 3 * n + 3]) for n, test in enumerate(running)]
+            executions = []
+            for number, test in enumerate(running):
+                read = test.output_bytes()
+                status, limit_hit, cpu_seconds = endings[3 * number : 3 * number + 3]
+                executions.append(test.execution(status, limit_hit, cpu_seconds, self._room))
+                self._room -= read if read <= self._room else 0
+            return executions
         finally:
             for test in running:
                 test.close()

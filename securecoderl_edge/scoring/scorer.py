@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
@@ -39,8 +40,7 @@ from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, 
 from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.system.processes import result_of
 
-# Programs handed to the threads at once: enough to keep all busy, few enough that an interruption loses little.
-_BATCH = 64
+_MOST_BEGUN = 64  # programs that are handed to the threads at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,11 +197,17 @@ class Scorer:
         return self._threads.submit(self.inspect, problem, program)
 
     def in_batches(self, submissions: Iterable[Submission]) -> Iterator[list[Scored]]:
-        """Score submissions as they come, in their order, a batch at a time."""
+        """Score submissions as they come, in their order; yields those that are done, so that they can be kept."""
         left = iter(submissions)
-        while batch := list(islice(left, _BATCH)):
-            futures = [self._threads.submit(self._timed, each) for each in batch]
-            yield list(map(result_of, futures))
+        begun: deque[Future[Scored]] = deque()
+        while True:
+            begun.extend(self._threads.submit(self._timed, each) for each in islice(left, _MOST_BEGUN - len(begun)))
+            if not begun:
+                return
+            done = [result_of(begun.popleft())]
+            while begun and begun[0].done():
+                done.append(result_of(begun.popleft()))
+            yield done
 
     def _timed(self, submission: Submission) -> Scored:
         score, run = self.inspect(submission.problem, submission.program, submission.sample, submission.extract)

@@ -277,3 +277,16 @@ def test_an_older_python_is_refused_in_one_sentence() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("sce needs Python 3.11 or newer, and this is ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_second_ctrl_c_while_libraries_clean_up_prints_no_traceback() -> None:
+    program = """
+import atexit, os, signal, sys
+from securecoderl_edge import cli
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+cli.sce.main = lambda **_: os.kill(os.getpid(), signal.SIGINT)
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (-signal.SIGINT, "sce: interrupted")

@@ -107,7 +107,7 @@ def test_an_interrupted_run_goes_on_without_lost_or_doubled_rows(
 def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
     how: signal.Signals, status: int, problems: str, tmp_path: Path
 ) -> None:
-    quick = [{"id": "a", "sample": number, "completion": "print(2)"} for number in range(64)]
+    quick = [{"id": "a", "sample": number, "completion": "print(2)"} for number in range(3)]
     slow = {"id": "b", "completion": "import time; time.sleep(50)"}
     completions = write_jsonl(tmp_path / "completions.jsonl", [*quick, slow])
     out = tmp_path / "out.jsonl"
@@ -119,7 +119,7 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with process:
-        while not out.exists() or out.read_bytes().count(b"\n") < 64:
+        while not out.exists() or out.read_bytes().count(b"\n") < 3:
             time.sleep(0.01)
         family = descendants(process.pid)
         process.send_signal(how)
@@ -131,7 +131,7 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
     write_jsonl(Path(completions), [*quick, {**slow, "completion": RIGHT}])
     assert score(*arguments).exit_code == 0
     found = [(row["id"], row["sample"]) for row in rows(out.read_text())]
-    assert found == [*(("a", number) for number in range(64)), ("b", 0)]
+    assert found == [*(("a", number) for number in range(3)), ("b", 0)]
 
 
 def descendants(pid: int) -> list[int]:

@@ -183,3 +183,9 @@ def test_a_long_line_of_any_kind_is_read_in_one_pass(line: str, filling: str) ->
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="must be one of auto, definitions, raw"):
         prompt_facts(PROBLEM, extract="json")
+
+
+def test_a_line_full_of_fences_takes_no_quadratic_time_and_hides_no_block_behind_it() -> None:
+    """A client's completion can have a mebibyte; with quadratic work this would take minutes."""
+    flood = "``` " * (1 << 18)
+    assert extract_program(f"{flood}\n```python\nprint(1)\n```\n", PromptFacts()).strip() == "print(1)"

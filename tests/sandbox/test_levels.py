@@ -118,6 +118,36 @@ def test_limits_hold_at_every_level(level: str) -> None:
         assert execute(pool, "x = 'a' * 10**10").stopped_by == "memory"
 
 
+def test_all_threads_of_a_program_have_the_descriptors_of_one_process(level: str) -> None:
+    """Else each could have 64, with pipes full of bytes that no limit of memory counts."""
+    program = """
+import ctypes, os, threading
+counts, call = [], ctypes.CDLL(None).syscall
+def fill():
+    call(436, 1000, 2000, 2)  # close_range, CLOSE_RANGE_UNSHARE
+    count = 0
+    try:
+        while count < 1000:
+            os.pipe()
+            count += 1
+    except OSError:
+        pass
+    counts.append(count)
+    end.wait()
+end = threading.Event()
+threads = [threading.Thread(target=fill) for _ in range(3)]
+for thread in threads: thread.start()
+while len(counts) < 3: pass
+end.set()
+print(sum(counts))
+"""
+    with SandboxPool(1, level=level) as pool:
+        execution = execute(pool, program)
+    assert execution.clean, execution
+    if level != "off":
+        assert 0 < int(execution.stdout) <= 32
+
+
 def test_a_crash_leaves_no_core_file_and_starts_no_program(level: str) -> None:
     """A limit of 0 would forbid a file alone: systemd-coredump and apport would still be started, as root."""
     program = "import os, resource\nprint(*resource.getrlimit(resource.RLIMIT_CORE), flush=True)\nos.abort()"
@@ -191,10 +221,11 @@ def test_whatever_reads_a_program_is_confined_before(choice: str) -> None:
 def test_without_isolation_what_a_program_started_is_ended_with_it(tmp_path: Path) -> None:
     program = f"""
         import os, time
+        file = {str(tmp_path / "child")!r}
         if os.fork() == 0:
-            open({str(tmp_path / "child")!r}, "w").write(str(os.getpid()))
+            open(file, "w").write(str(os.getpid()))
             time.sleep(60)
-        while not os.path.exists({str(tmp_path / "child")!r}): time.sleep(0.01)
+        while not (os.path.exists(file) and os.path.getsize(file)): time.sleep(0.01)
     """
     with SandboxPool(1, level="off") as pool:
         assert execute(pool, program).clean

@@ -13,6 +13,7 @@ from hostile import execute
 from securecoderl_edge.sandbox import FunctionCall, Limits, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import testprocess
 from securecoderl_edge.sandbox.inside.confinement import _import_statements
+from securecoderl_edge.sandbox.limits import OUTPUTS_OF_A_PROGRAM
 
 QUICK = Limits(cpu_seconds=0.3, wall_seconds=3)
 
@@ -107,6 +108,27 @@ def test_output_beyond_the_limit_is_cut_and_recognized(sandbox: SandboxPool) -> 
     execution = execute(sandbox, "while True: print('x' * 99)", limits=limits)
     assert execution.stopped_by == "output"
     assert len(execution.stdout) == 1000
+
+
+@pytest.mark.parametrize("is_call", [False, True], ids=["stdin", "value"])
+def test_outputs_of_all_tests_together_are_bounded_and_small_ones_stay(sandbox: SandboxPool, is_call: bool) -> None:
+    limits = Limits(output_bytes=10_000)
+    count = OUTPUTS_OF_A_PROGRAM + 20
+    if is_call:
+        program = "def f(n): return 'x' * n"
+        calls = [FunctionCall(f"f({9_000 if number % 8 else 1})", entry_point="f") for number in range(count)]
+        run = sandbox.run(program, (), limits, calls)
+        kept = [len(execution.value or "") for execution in run.executions]
+    else:
+        stdins = ["9000" if number % 8 else "1" for number in range(count)]
+        run = sandbox.run("print('x' * int(input()))", stdins, limits)
+        kept = [len(execution.stdout) for execution in run.executions]
+    assert sum(kept) <= OUTPUTS_OF_A_PROGRAM * limits.output_bytes
+    stopped = [execution.stopped_by for execution in run.executions]
+    assert set(stopped[::8]) == {""}
+    assert stopped[:40] == [""] * 40
+    assert {"output"} == {each for number, each in enumerate(stopped) if number % 8 and not kept[number]}
+    assert "output" in stopped
 
 
 def test_output_that_fills_the_limit_exactly_is_no_offence(sandbox: SandboxPool) -> None:

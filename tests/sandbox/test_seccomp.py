@@ -58,6 +58,10 @@ def test_the_first_filter_allows_reading_and_refuses_what_a_program_has_no_use_f
     assert answer("read") == answer("wait4") == answer("openat", 0, 0, os.O_RDONLY) == ALLOWED
     assert answer("openat", 0, 0, write_flags) == EACCES
     assert answer("clone3") == answer("openat2") == ENOSYS
+    thread_of_posix, own_descriptors = 0x3D0F00, 0x3D0F00 & ~0x400
+    assert answer("clone", thread_of_posix) == answer("clone", signal.SIGCHLD) == ALLOWED
+    assert answer("clone", own_descriptors) == answer("close_range", 3, 9, 2) == answer("close_range", 3, 9, 6) == EPERM
+    assert answer("close_range", 3, 9, 0) == answer("close_range", 3, 9, 4) == ALLOWED
     assert answer("ioctl", 0, 0x5401) == answer("ioctl", 0, 0x5451) == ALLOWED
     assert answer("ioctl", 0, 0x5412) == ENOTTY
     # Duplicating and reading flags, but no signals to others: F_SETOWN, F_SETSIG, O_ASYNC, F_NOTIFY, F_SETLEASE.

@@ -233,6 +233,36 @@ HIDDEN = {
         "print(eval.__call__(input()))",
         "print(__builtins__['eval'](input()))",
         "import sys\ne = sys.modules['builtins'].eval\nprint(e(input()))",
+        "import sys\nsys.modules['builtins'].eval(input())",
+        "import sys\nsys.modules.get('builtins').eval(input())",
+        "[eval][0](input())",
+        "(len, eval)[-1](input())",
+        "{'e': eval}.get(input(), len)(input())",
+        "e = {'e': eval}\ne['e'](input())",
+        "e = {}\ne['e'] = eval\ne['e'](input())",
+        "[[eval]][0].pop()(input())",
+        "all = [len, eval]\nfor e in all: e(input())",
+        "all = len, eval\na, e = all\ne(input())",
+        "*e, a = eval, 1\ne[0](input())",
+        "class A:\n    def __init__(self): self.all = [eval]\nA().all[0](input())",
+        "class A: e = eval\nA.__dict__['e'](input())",
+        "class A: __call__ = eval\nA()(input())",
+        "globals()['e'] = eval\ne(input())",
+        "globals()['__builtins__'].eval(input())",
+        "import builtins\nvars(builtins)['eval'](input())",
+        "import builtins\nbuiltins.__dict__.get('eval')(input())",
+        "import builtins\ngetattr(builtins, 'ev' + 'al')(input())",
+        "import builtins\ngetattr(builtins, f'{\"ev\"}al')(input())",
+        "import builtins\nn = 'lave'[::-1]\ngetattr(builtins, n)(input())",
+        "import builtins\ngetattr(builtins, ''.join(['ev', 'al']))(input())",
+        "i = __import__\ni('built' + 'ins').eval(input())",
+        "list(map(eval, [input()]))",
+        "sorted([input()], key=eval)",
+        "e = eval\nfrom functools import partial\npartial(e, input())()",
+        "import threading\nthreading.Thread(target=eval, args=(input(),)).start()",
+        "def f(): return eval\nf()(input())",
+        "(lambda: eval)()(input())",
+        "def f():\n    yield eval\nfor e in f(): e(input())",
     ],
     "B605": [
         "import os\ndef _(): import math as os\nos.system(input())",
@@ -242,13 +272,38 @@ HIDDEN = {
         "import os\ns = os.system\ns(input())",
         "from os import *\nsystem(input())",
         "def f():\n    import sys\n    sys.modules['os'].system(input())",
+        "import posix\nposix.system(input())",
+        "import shutil\nshutil.os.system(input())",
+        "import os\ngetattr(os, 'sys' + 'tem')(input())",
+        "import os\nvars(os)['system'](input())",
+        "import os\nlist(map(os.system, [input()]))",
+        "import os\nos.system(command=input())",
+        "from importlib import import_module as i\ni('os').system(input())",
     ],
     "B301": [
         "from pickle import *\nloads(input().encode())",
         "import pickle\nif 0: import json as pickle\npickle.loads(input().encode())",
+        "import _pickle\n_pickle.loads(input().encode())",
+        "import pickle\nclass U(pickle.Unpickler): pass\nU(open(0, 'rb')).load()",
     ],
-    "B324": ["import hashlib\nif 0: import zlib as hashlib\nprint(hashlib.md5(b'').hexdigest())"],
-    "B602": ["import subprocess\nif 0: import math as subprocess\nsubprocess.call(input(), shell=True)"],
+    "B324": [
+        "import hashlib\nif 0: import zlib as hashlib\nprint(hashlib.md5(b'').hexdigest())",
+        "import hashlib\nkind = 'md' + '5'\nhashlib.new(kind, b'')",
+    ],
+    "B602": [
+        "import subprocess\nif 0: import math as subprocess\nsubprocess.call(input(), shell=True)",
+        "import subprocess\nsubprocess.Popen(input(), -1, None, None, None, None, None, True, True)",
+        "import subprocess\nsubprocess.run(*[input(), -1, None, None, None, None, None, True, True])",
+        "import subprocess\nsubprocess.run(args=input(), shell=True)",
+        "import subprocess\nsubprocess.run(input(), **{'shell': True})",
+        "import subprocess\nsubprocess.run(input(), **dict(shell=True))",
+        "import subprocess\nhow = {'shell': True}\nsubprocess.run(input(), **how)",
+        "import subprocess\n[subprocess.run][0](input(), shell=True)",
+        "import subprocess\nclass P(subprocess.Popen): pass\nP(input(), shell=True)",
+        "import subprocess\nfrom functools import partial\npartial(subprocess.run, shell=True)(input())",
+        "import subprocess\nfrom threading import Thread\n"
+        "Thread(target=subprocess.run, args=[input()], kwargs={'shell': True}).start()",
+    ],
 }
 
 
@@ -266,7 +321,13 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
         "a = b\nb = a\na()",
         "from math import *\nfrom heapq import *\nfor e in [sqrt, len]:\n    print(e(4), floor(2.5) or heappop([1]))",
         "calls = {'eval': len}\nprint(calls['eval'](input()))",
-        "def f(eval=len): return eval('a')\nprint(f())" if False else "f = print\nf = f\nf(1)",
+        "calls = {'a': len, 'b': eval}\nprint(calls['a'](input()))",
+        "calls = [len, eval]\nprint(calls[0](input()))",
+        "f = print\nf = f\nf(1)",
+        "import builtins\nprint(getattr(builtins, 'le' + 'n')(input()), isinstance(input, type(eval)))",
+        "import math\nprint(list(map(math.sqrt, [4])), sorted([], key=math.sqrt), *map(int, input().split()))",
+        "import os\nprint(os.path.join(*['a', 'b'], **{}), os.environ.get('system'))",
+        "extra = {}\ndef f(**extra): print(extra)\nf(**extra)",
     ],
 )
 def test_names_with_a_harmless_meaning_are_no_finding(scanner: SecurityScanner, program: str) -> None:
@@ -276,3 +337,21 @@ def test_names_with_a_harmless_meaning_are_no_finding(scanner: SecurityScanner, 
 def test_names_without_end_are_looked_at_once(scanner: SecurityScanner) -> None:
     program = "\n".join(f"a{number} = a{number + 1} = a{number + 2}.b" for number in range(500)) + "\na0()\n" * 500
     assert not scanner.scan(program).failed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a{0} = a{1} + a{2}",
+        "a{0} = a{1} or a{2}",
+        "a{0} = a{1}[a{2}]",
+        "a{0} = [a{1}, a{2}]",
+        "a{0} = a{1}.get(a{2}, a{1})",
+        "a{0} = getattr(a{1}, a{2} + 'b' + a{1}, a{2})",
+        "a{0}.b = [f'{{a{1}.b}}{{a{2}}}'][::-1]",
+        "a{0}[a{1}] = a{2}(a{1}, *a{0}, **a{2})",
+    ],
+)
+def test_names_that_mean_each_other_in_many_ways_are_looked_at_once(scanner: SecurityScanner, line: str) -> None:
+    program = "\n".join(line.format(number, (number * 7 + 1) % 97, (number * 5 + 3) % 89) for number in range(300))
+    assert not scanner.scan(f"import os\n{program}\na0 = 'x'\n" + "a0(a1)[a2](a3, *a4, **a5)\n" * 300).failed

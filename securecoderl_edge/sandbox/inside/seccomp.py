@@ -106,7 +106,7 @@ _NOTIFICATIONS = NOTIFICATION_RECEIVE, NOTIFICATION_SEND, NOTIFICATION_IS_VALID,
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 4, 1030
 _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
-_CLONE_THREAD = 0x00010000
+_CLONE_THREAD, _CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x00010000, 0x00000400, 2
 _MAP_SHARED, _MAP_HUGETLB = 1, 0x40000
 # How a zygote and a box fork: as the C library does, and with CLONE_DETACHED, which has no effect and nobody sets.
 FORK_OF_A_BOX = 0x01600000 | signal.SIGCHLD
@@ -149,6 +149,11 @@ def supervisor_filter(machine: str | None = None, native: bool = False, reports:
     set_flags = [_argument(2), (_ANY_BIT, 1, 0, _O_ASYNC), _allow()]
     commands = [_argument(1), *_if_any(harmless, [_allow()]), (_EQUAL, 0, len(set_flags), _F_SETFL), *set_flags]
     rules += _if_any([numbers.pop("fcntl")], [*commands, _refuse(errno.EPERM)])
+    # A thread with descriptors of its own could have as many as a process may, and fill as many pipes.
+    shares = [(_ANY_BIT, 0, 1, _CLONE_THREAD), (_ANY_BIT, 0, 1, _CLONE_FILES), _allow(), _refuse(errno.EPERM)]
+    rules += _if_any([numbers["clone"]], [_argument(0), *shares])
+    keeps = [_argument(2), (_ANY_BIT, 0, 1, _CLOSE_RANGE_UNSHARE), _refuse(errno.EPERM), _allow()]
+    rules += _if_any([numbers["close_range"]], keeps)
     if reports:
         rules += _if_any([call for call in reported_calls(machine) if call not in numbers.values()], [_notify()])
     for low, high in _ranges(sorted(numbers.values())):

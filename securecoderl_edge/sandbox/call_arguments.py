@@ -1,0 +1,98 @@
+"""Arguments of a call, written as Bandit's checks expect them.
+
+Bandit reads ``subprocess.run(command, shell=True)``, but not what Python takes for the same: arguments in a list or
+dictionary with stars, the command by its keyword, ``shell`` by its place, and texts that are put together.
+
+This file is loaded by path in a process without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+_LONGEST_TEXT = 200  # of texts that are compared with names
+SHELL_PLACE = 8  # of the parameter of `subprocess.Popen`, and of functions that pass theirs on
+_STARTING = frozenset(f"subprocess.{each}" for each in ("Popen", "run", "call", "check_call", "check_output"))
+
+
+def joined_texts(node: ast.AST, texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
+    """The texts that an expression can have whose parts are texts; ``texts`` gives those of a part."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text[:_LONGEST_TEXT]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            ends = texts(right)
+            yield from ((start + end)[:_LONGEST_TEXT] for start in texts(left) for end in ends)
+        case ast.FormattedValue(value=value):
+            yield from texts(value)
+        case ast.JoinedStr(values=parts):
+            yield from _between("", parts, texts)
+        case ast.Call(
+            func=ast.Attribute(value=middle, attr="join"), args=[ast.Tuple(elts=parts) | ast.List(elts=parts)]
+        ):
+            for text in texts(middle):
+                yield from _between(text, parts, texts)
+        case ast.Subscript(
+            value=value, slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp(operand=ast.Constant()))
+        ):
+            yield from (text[::-1] for text in texts(value))
+
+
+def _between(middle: str, parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
+    firsts = [texts(part)[:1] for part in parts[:_LONGEST_TEXT]]
+    if all(firsts):
+        yield middle.join(first for (first,) in firsts)[:_LONGEST_TEXT]
+
+
+def other_calls(node: ast.Call, given: dict[str, Any], names: set[str], meanings: Any) -> Iterator[dict[str, Any]]:
+    """The contexts of a call in Bandit's words, under other names and with plain arguments; ``given`` is its own."""
+    for name in sorted(names | {given["qualname"]}):
+        context = {**given, "qualname": name, "name": name.rpartition(".")[2]}
+        if not given["qualname"] and name not in _STARTING:  # a call by another one, whose shell this may be
+            node = ast.copy_location(
+                ast.Call(node.func, node.args, [each for each in node.keywords if each.arg != "shell"]), node
+            )
+            context |= {"node": node, "call": node}
+        if name != given["qualname"]:
+            yield context
+        plain = respelled(node, name, meanings) if "." in name else None
+        if plain is not None:
+            yield {**context, "node": plain, "call": plain}
+
+
+def respelled(call: ast.Call, name: str, meanings: Any) -> ast.Call | None:
+    """A call of ``name`` with plain arguments, or None if it has these; ``meanings`` are of `call_names`."""
+    arguments: list[ast.expr] = []
+    keywords: list[ast.keyword] = []
+    for argument in call.args:
+        held = meanings.literal(argument.value) if isinstance(argument, ast.Starred) else None
+        arguments += held.elts if isinstance(held, (ast.Tuple, ast.List)) else [_folded(argument, meanings)]
+    for each in call.keywords:
+        keywords += [each] if each.arg is not None else _keywords(meanings.literal(each.value)) or [each]
+    if not arguments and keywords and keywords[0].arg is not None:
+        arguments = [next((each.value for each in keywords if each.arg == "args"), keywords[0].value)]
+    if name in _STARTING and len(arguments) > SHELL_PLACE:
+        keywords.append(ast.copy_location(ast.keyword("shell", arguments[SHELL_PLACE]), call))
+    if arguments == call.args and keywords == call.keywords:
+        return None
+    return ast.copy_location(ast.Call(call.func, arguments, keywords), call)
+
+
+def _keywords(mapping: ast.expr) -> list[ast.keyword]:
+    match mapping:
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+            return keywords
+        case ast.Dict(keys=keys, values=values):
+            return [
+                ast.copy_location(ast.keyword(key.value, value), value)
+                for key, value in zip(keys, values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            ]
+    return []
+
+
+def _folded(argument: ast.expr, meanings: Any) -> ast.expr:
+    texts = [] if isinstance(argument, ast.Constant) else meanings.texts(argument)
+    return ast.copy_location(ast.Constant(texts[0]), argument) if len(texts) == 1 else argument
