@@ -210,7 +210,7 @@ def test_readme_has_the_results_that_the_records_make(committed: dict[str, Any])
 
 def test_a_part_of_readme_is_put_between_its_marks(committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     parts = study_report.readme_parts(committed)
-    assert list(parts) == ["mbpp-table", "mbpp-differences", "security-table", "security-differences", "findings"]
+    assert list(parts) == ["results"]
     marked = "".join(f"before\n\n<!-- made by make study: {name} -->\nold\n<!-- end -->\n" for name in parts)
     made = study_report.in_readme(f"{marked}after\n", committed)
     assert "old" not in made
