@@ -106,7 +106,7 @@ def teacher_advantages(log_probs: Tensor, reference: Tensor, mask: Tensor) -> Te
     With it the expected update is minus the gradient of the sum over tokens of KL(pi || pi_teacher) after the tokens
     before, which are taken as given: the on-policy distillation of GKD (arXiv:2306.13649, section 3.2). The gradient of
     the KL of whole completions has one more part, for what a token does to the KL of later ones. As a sample that part
-    is mostly noise, which grows with the length, since a teacher is far away (docs/concepts/algorithm.md).
+    is mostly noise, which grows with the length, since a teacher is far away (docs/guides/distill.md).
 
     Args:
         log_probs: (B, T) of the sampling policy. reference: (B, T) of the teacher.
