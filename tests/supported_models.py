@@ -2,7 +2,7 @@
 
     python tests/supported_models.py          # write it into the page
 
-Every family is tested with every one of COLUMNS in `test_supported_models`, which also compares the page with this table.
+Every family is tested with all of COLUMNS in `test_supported_models`, which also compares the page with this table.
 """
 
 from __future__ import annotations
