@@ -209,16 +209,14 @@ def test_readme_has_the_results_that_the_records_make(committed: dict[str, Any])
 
 
 def test_a_part_of_readme_is_put_between_its_marks(committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = study_report.readme_parts(committed)
-    assert list(parts) == ["results"]
+    parts = {"results": study_report.readme_parts(committed)["results"], "findings": "found"}
+    monkeypatch.setattr(study_report, "readme_parts", lambda records: parts)
     marked = "".join(f"before\n\n<!-- made by make study: {name} -->\nold\n<!-- end -->\n" for name in parts)
     made = study_report.in_readme(f"{marked}after\n", committed)
     assert "old" not in made
-    assert made.startswith(f"before\n\n<!-- made by make study: mbpp-table -->\n\n{parts['mbpp-table']}\n\n<!-- end")
-    assert made.endswith(f"{parts['findings']}\n\n<!-- end -->\nafter\n")
+    assert made.startswith(f"before\n\n<!-- made by make study: results -->\n\n{parts['results']}\n\n<!-- end")
+    assert made.endswith("found\n\n<!-- end -->\nafter\n")
     assert study_report.in_readme(made, committed) == made
-
-    monkeypatch.setattr(study_report, "readme_parts", lambda records: parts)
     mark = "<!-- made by make study: findings -->"
     for broken in (
         "# Readme\n",
@@ -227,7 +225,7 @@ def test_a_part_of_readme_is_put_between_its_marks(committed: dict[str, Any], mo
         marked.replace(mark, "<!-- made by make study: guess -->"),
         marked + f"{mark}\nagain\n<!-- end -->\n",
     ):
-        with pytest.raises(ValueError, match="made by make study: mbpp-table"):
+        with pytest.raises(ValueError, match="made by make study: results"):
             study_report.in_readme(broken, committed)
 
 
