@@ -43,7 +43,7 @@ Rows = Mapping[str, Sequence[Row]]
 
 def rows_in(folder: Path, model: str) -> dict[str, list[Row]]:
     """The rows of a model in a folder of `sce bench --out`, by problem."""
-    (file,) = folder.glob(f"{model}-*/rows.jsonl")
+    (file,) = folder.glob(f"{model}-{'?' * 10}/rows.jsonl")  # a name may begin as another one does
     return by_problem([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
 
 
