@@ -57,10 +57,10 @@ class Exchange:
         stdout, _, *value = self._outputs
         return sum(min(os.fstat(each).st_size, self._limits.output_bytes) for each in (stdout, *value))
 
-    def execution(self, status: str, limit_hit: str, cpu_seconds: str, room: int) -> Execution:
-        """The outcome, from the supervisor's report and the bytes that the process left; of more than ``room`` none."""
+    def execution(self, status: str, limit_hit: str, cpu_seconds: str, *, is_read: bool) -> Execution:
+        """The outcome, from the supervisor's report and, if they are read, the bytes that the process left."""
         stdout, stderr, *value = self._outputs
-        limit = self._limits.output_bytes if self.output_bytes() <= room else 0
+        limit = self._limits.output_bytes if is_read else 0
         returncode = exit_code(status)
         if limit_hit not in STOPPED_BY:
             raise WorkerLost(f"invalid reply: {limit_hit[:40]!r}")

@@ -161,10 +161,10 @@ class SandboxWorker:
                 raise WorkerLost(f"invalid reply: {kind[:40]!r}")
             executions = []
             for number, test in enumerate(running):
-                read = test.output_bytes()
-                status, limit_hit, cpu_seconds = endings[3 * number : 3 * number + 3]
-                executions.append(test.execution(status, limit_hit, cpu_seconds, self._room))
-                self._room -= read if read <= self._room else 0
+                size = test.output_bytes()
+                is_read = size <= self._room
+                executions.append(test.execution(*endings[3 * number : 3 * number + 3], is_read=is_read))
+                self._room -= size if is_read else 0
             return executions
         finally:
             for test in running:

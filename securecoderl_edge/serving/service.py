@@ -264,17 +264,15 @@ class Service:
         (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, _listener(wanted, watcher))
         if wanted.is_skipped:
             return Result(tuple(Choice(each, "", blocks=()) for each in sampled), sampled[0].prompt_tokens, 0)
-
-        def read(text: str) -> tuple[str, list[dict[str, str]]]:
-            return tools.read(text) if tools else (text, [])
-
-        texts = [(each, f"{wanted.prefill}{read(each.text)[0]}") for each in sampled]
+        # The words of an answer, and its calls.
+        read = {each.text: tools.read(each.text) if tools else (each.text, []) for each in sampled}
+        texts = [(each, f"{wanted.prefill}{read[each.text][0]}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
         answers = check_answers(scorer, wanted.problem, format, texts, self._can_run, is_thinking)
         choices = []
         for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
-            text, calls = read(answer.completion.text)
+            text, calls = read[answer.completion.text]
             named = tuple({"id": f"call_{secrets.token_hex(12)}", **call} for call in calls)
             choices.append(Choice(answer.completion, text, answer.candidate, answer.blocks, named))
         return Result(tuple(choices), sampled[0].prompt_tokens, sum(len(each.token_ids) for each in sampled))
