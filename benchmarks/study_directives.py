@@ -26,7 +26,6 @@ from study_engine.study_tables import (
 )
 
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
-from securecoderl_edge.models.files import SMOLLM2_RL_ADAPTER
 from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.scoring.metrics import Metric
 
@@ -317,12 +316,6 @@ def long_sft(_: Records) -> str:
     return str(LONG_SFT)
 
 
-def truncated(_: Records) -> str:
-    """The rate of the base's programs for mbpp:test that the limit cuts, in the record of the packaged policy."""
-    base = read_result(SMOLLM2_RL_ADAPTER.with_name("record.json"))["results"][0]["models"][0]
-    return f"{100 * base['truncated_rate']:.1f} %"
-
-
 def figure(records: Records, name: str, docs: str = "") -> str:
     """A plot of `study_plots`, with the description of its finding; ``docs`` leads to the folder of the pages."""
     from study_plots import alt_text
@@ -342,7 +335,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         value, bounds, interval, higher, lower, no_difference, over_base, bench, count, seeds, by_seed,
         kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
                 transfer, transfer_differences, costs,
-        base_model_time, problems, footprints, long_sft, truncated, figure, machine,
+        base_model_time, problems, footprints, long_sft, figure, machine,
     )
 }  # fmt: skip
 
