@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,16 @@ def sgd_learner(model: Path, rate: float, moved: float = 0.0) -> Learner:
 def policy_of(learner: Learner) -> torch.Tensor:
     """All parameters of the adapter, one after the other."""
     return torch.cat([each.detach().flatten() for each in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
+
+
+class Unrun:
+    """Runs no program: rewards depend on problem and sample alone."""
+
+    def score_async(self, problem: Problem, program: str, **_: Any) -> Future[Score]:
+        """The same score for every program."""
+        done: Future[Score] = Future()
+        done.set_result(Score(problem.id, 0, 0, 0, 1, *[0.0] * 6, (), (), program, 0.0))
+        return done
 
 
 class SlowUpdate:

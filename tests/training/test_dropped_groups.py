@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from small_runs import SlowUpdate, an_update, policy_of, sgd_learner
+from small_runs import SlowUpdate, Unrun, an_update, policy_of, sgd_learner
 
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, reference_active
 from securecoderl_edge.models.device import Compute
@@ -29,15 +28,6 @@ PPO = PpoSettings(
     batch_size=16, samples_per_prompt=4, max_tokens=10, epochs=1, micro_batch_tokens=200, max_grad_norm=1e9,
     temperature=1.0, kl_coefficient=0.02, drop_zero_variance_groups=True,
 )  # fmt: skip
-
-
-class Unrun:
-    """Runs no program: rewards here depend on problem and sample alone."""
-
-    def score_async(self, problem: Problem, program: str, **_: Any) -> Future[Score]:
-        done: Future[Score] = Future()
-        done.set_result(Score(problem.id, 0, 0, 0, 1, *[0.0] * 6, (), (), program, 0.0))
-        return done
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from small_runs import SlowUpdate, an_update, policy_of, sgd_learner
+from small_runs import SlowUpdate, Unrun, an_update, policy_of, sgd_learner
 from torch import Tensor
 
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, reference_active
@@ -42,15 +41,6 @@ def some_reward(score: Score, *_: Any) -> float:
 @pytest.fixture(autouse=True)
 def rewarded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "training_reward", some_reward)
-
-
-class Unrun:
-    """Runs no program: rewards here depend on the problem alone."""
-
-    def score_async(self, problem: Problem, program: str, **_: Any) -> Future[Score]:
-        done: Future[Score] = Future()
-        done.set_result(Score(problem.id, 0, 0, 0, 1, *[0.0] * 6, (), (), program, 0.0))
-        return done
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from once import Once
 from quick import few
-from small_runs import SlowUpdate, an_update, policy_of, sgd_learner, untimed
+from small_runs import SlowUpdate, Unrun, an_update, policy_of, sgd_learner, untimed
 from torch import Tensor
 
 from securecoderl_edge.config import build
@@ -79,15 +78,6 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
         return learner
 
     return make
-
-
-class Unrun:
-    """Runs no program: rewards here depend on problem and sample alone."""
-
-    def score_async(self, problem: Problem, program: str, **_: Any) -> Future[Score]:
-        done: Future[Score] = Future()
-        done.set_result(Score(problem.id, 0, 0, 0, 1, *[0.0] * 6, (), (), program, 0.0))
-        return done
 
 
 def update(learner: Learner, ppo: PpoSettings) -> tuple[dict[str, Any], Rollout]:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from other_models import build_other
 from places import TESTS
 from quick import few
 from safetensors.torch import load_file, save_file
-from small_runs import SlowUpdate, an_update, equal, policy_of, rows, sgd_learner, untimed
+from small_runs import SlowUpdate, Unrun, an_update, equal, policy_of, rows, sgd_learner, untimed
 from torch import Tensor
 
 from securecoderl_edge.commands.train import _describe
@@ -39,7 +38,6 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
-from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import measured_plan
 from securecoderl_edge.training.estimate import seconds_per_update
@@ -329,15 +327,6 @@ def test_an_update_of_distill_is_that_of_a_slow_reference(case: str, make_learne
     assert row["val/first_ratio_error"] == 0
     assert not {"objective/reward", "objective/non_score_reward", "loss/kl", "zero_variance_rate"} & row.keys()
     assert f"KL {kl:.2f}  truncated " in _describe({"phase": "distill", "step": 1, "steps": 2, **row})
-
-
-class Unrun:
-    """Runs no program: rewards here depend on problem and sample alone."""
-
-    def score_async(self, problem: Problem, program: str, **_: Any) -> Future[Score]:
-        done: Future[Score] = Future()
-        done.set_result(Score(problem.id, 0, 0, 0, 1, *[0.0] * 6, (), (), program, 0.0))
-        return done
 
 
 def test_an_update_of_rl_adds_the_teacher_to_the_reward(
