@@ -3,12 +3,15 @@
     sce data import HumanEvalPlus.jsonl.gz --out humaneval-plus.jsonl
     sce bench MODEL --problems humaneval-plus.jsonl --protocol evalplus --temperature 0 --out greedy
     sce bench MODEL --problems humaneval-plus.jsonl --protocol evalplus --temperature 0.8 --samples 8 --out eight
-    python benchmarks/laptop_quality.py choose MODEL humaneval-plus.jsonl --greedy greedy --eight eight --json FILE
-    python benchmarks/laptop_quality.py compare BASE POLICY humaneval-plus.jsonl --eight eight --json FILE
+    python benchmarks/laptop_quality.py choose MODEL --problems humaneval-plus.jsonl --greedy greedy --eight eight \\
+        --json FILE
+    python benchmarks/laptop_quality.py compare BASE POLICY --problems humaneval-plus.jsonl mbpp-plus.jsonl \\
+        --eight eight --json FILE
 
 ``choose`` takes one of the eight programs as `sce generate` does, by what it is given: no test, the examples in the
 prompt, or all tests of the benchmark, and judges it on the tests. The model writes inputs for the comparison of
-programs, so it is loaded. ``compare`` is base against policy, from their eight answers.
+programs, so it is loaded. ``compare`` is base against policy, from their eight answers; its files of problems are one
+family of comparisons.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ Rows = Mapping[str, Sequence[Row]]
 
 def rows_in(folder: Path, model: str) -> dict[str, list[Row]]:
     """The rows of a model in a folder of `sce bench --out`, by problem."""
-    (file,) = folder.glob(f"{model}-{'?' * 10}/rows.jsonl")  # a name may begin as another one does
-    return by_problem([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()])
+    files = folder.glob(f"{model}-{'?' * 10}/rows.jsonl")  # a name may begin as another one does
+    return by_problem([json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()])
 
 
 def without_tests(problem: Problem) -> Problem:
@@ -118,22 +121,24 @@ def choose(model: str, problems: Sequence[Problem], greedy: Rows, eight: Rows) -
     return {**found, "one_of_eight": _rates(mean), "p_holm": p_values, "problems": len(problems), "model": model}
 
 
-def compare(base: Rows, policy: Rows, problems: Sequence[Problem]) -> dict[str, Any]:
-    """Pass@1 and pass@8 of a policy minus those of its base, paired by problem."""
-    found: dict[str, Any] = {}
-    p_values = []
-    for name, judge in JUDGES.items():
-        for k in (1, SAMPLES):
-            before, after = ([[_pass_at(rows[each.id], judge, k)] for each in problems] for rows in (base, policy))
-            p_values.append(exchange_test(before, after))
-            found[f"{name}_pass_at_{k}"] = {
-                "base": sum(each[0] for each in before) / len(problems),
-                "policy": sum(each[0] for each in after) / len(problems),
-                "difference": asdict(paired_difference(before, after)),
-            }
-    for each, adjusted in zip(found.values(), holm(p_values), strict=True):
-        each["p_holm"] = adjusted
-    return {**found, "problems": len(problems)}
+def compare(base: Rows, policy: Rows, sets: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
+    """Pass@1 and pass@8 of a policy minus those of its base on each set, paired by problem, corrected together."""
+    found: dict[str, Any] = {name: {"problems": len(problems)} for name, problems in sets.items()}
+    compared, p_values = [], []
+    for name, problems in sets.items():
+        for tests, judge in JUDGES.items():
+            for k in (1, SAMPLES):
+                before, after = ([[_pass_at(rows[each.id], judge, k)] for each in problems] for rows in (base, policy))
+                p_values.append(exchange_test(before, after))
+                found[name][f"{tests}_pass_at_{k}"] = one = {
+                    "base": sum(each[0] for each in before) / len(problems),
+                    "policy": sum(each[0] for each in after) / len(problems),
+                    "difference": asdict(paired_difference(before, after)),
+                }
+                compared.append(one)
+    for one, adjusted in zip(compared, holm(p_values), strict=True):
+        one["p_holm"] = adjusted
+    return found
 
 
 def _pass_at(rows: Sequence[Row], judge: Callable[[Row], Any], k: int) -> float:
@@ -152,18 +157,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=("choose", "compare"))
     parser.add_argument("models", nargs="+", help="the model; to compare, base and policy")
-    parser.add_argument("problems", help="the file of problems")
+    parser.add_argument("--problems", nargs="+", required=True, help="files of problems")
     parser.add_argument("--greedy", type=Path, help="folder of the greedy answers")
     parser.add_argument("--eight", type=Path, required=True, help="folder of eight answers per problem")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
-    problems, models = load_problems(arguments.problems), arguments.models
-    eight = [rows_in(arguments.eight, model) for model in models]
-    done = [problem for problem in problems if all(len(rows.get(problem.id, ())) == SAMPLES for rows in eight)]
+    eight = [rows_in(arguments.eight, model) for model in arguments.models]
+    sets = {
+        Path(file).stem: [
+            each for each in load_problems(file) if all(len(rows.get(each.id, ())) == SAMPLES for rows in eight)
+        ]
+        for file in arguments.problems
+    }
     if arguments.what == "choose":
-        result = choose(models[0], done, rows_in(arguments.greedy, models[0]), eight[0])
+        (model,), (problems,) = arguments.models, sets.values()
+        result = choose(model, problems, rows_in(arguments.greedy, model), eight[0])
     else:
-        result = {**compare(eight[0], eight[1], done), "models": models}
+        base, policy = eight
+        result = {**compare(base, policy, sets), "models": arguments.models}
     publish(result, arguments.json)
 
 
