@@ -6,9 +6,12 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-c demo-real test test-all lint lint-text check coverage bench study dist docs docs-test clean
+.PHONY: demo demo-c demo-real test test-all lint lint-text check coverage bench study dist docs docs-test clean help
 
-demo: $(VENV)/installed
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+demo: $(VENV)/installed ## train, export, evaluate and ask the built-in model, in six minutes
 	$(BIN)/sce train --out runs/starter
 	$(BIN)/sce export
 	$(BIN)/sce bench
@@ -16,7 +19,7 @@ demo: $(VENV)/installed
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
 # The same for programs in C, which needs gcc.
-demo-c: $(VENV)/installed
+demo-c: $(VENV)/installed ## the same for programs in C; needs gcc
 	$(BIN)/sce train --recipe starter-c --out runs/starter-c
 	$(BIN)/sce export
 	$(BIN)/sce bench
@@ -24,7 +27,7 @@ demo-c: $(VENV)/installed
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
 # The same with SmolLM2-135M, on MBPP: 18 minutes on two cores that are fast in bfloat16. After an interruption the same command resumes.
-demo-real: $(VENV)/installed-smollm2
+demo-real: $(VENV)/installed-smollm2 ## the same with SmolLM2-135M on MBPP, in 18 minutes
 	$(BIN)/sce train --recipe smollm2 --problems mbpp:clean --out runs/real
 	$(BIN)/sce export runs/real
 	$(BIN)/sce bench runs/real:base runs/real runs/real/exports/real-q8_0.gguf --problems mbpp:test --limit 100 \
@@ -36,37 +39,37 @@ demo-real: $(VENV)/installed-smollm2
 SPREAD := -n auto --maxprocesses 8 --dist worksteal
 PYTEST := $(BIN)/python -m pytest $(SPREAD)
 
-test: $(VENV)/installed-dev
+test: $(VENV)/installed-dev ## the fast tests
 	$(PYTEST) -m "not slow"
 
 # The slow ones too: kill -9, fuzzing, whole trainings and studies, and the wheel in an environment of its own.
-test-all: $(VENV)/installed-dev
+test-all: $(VENV)/installed-dev ## all tests, and the wheel
 	$(PYTEST)
 	$(MAKE) dist EXTRAS=
 
-lint: $(VENV)/installed-dev
+lint: $(VENV)/installed-dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # The prose of pages, messages and help: the glossary's words, the length of sentences and of pages.
-lint-text: $(VENV)/installed-dev
+lint-text: $(VENV)/installed-dev ## the words of pages, messages and help
 	$(BIN)/python tests/words.py
 
-check: lint lint-text test
+check: lint lint-text test ## lint, lint-text, test
 
 # Which lines the tests run, in the processes that they start too.
-coverage: $(VENV)/installed-dev
+coverage: $(VENV)/installed-dev ## which lines the tests run
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(SPREAD)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report --skip-covered
 
-bench: $(VENV)/installed
+bench: $(VENV)/installed ## a small run of the comparison of variants
 	$(BIN)/sce reproduce table3 --quick
 
 # The results themselves: python benchmarks/study.py NAME, see docs/concepts/study.md
-study: $(VENV)/installed
+study: $(VENV)/installed ## the pages that are made from results
 	$(BIN)/python benchmarks/study_report.py
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -87,21 +90,21 @@ $(VENV)/installed-dev: $(VENV)/installed
 	touch $@
 
 # The wheel and the source archive, and the wheel tried in an environment of its own for each extra.
-dist: $(VENV)/installed-dev
+dist: $(VENV)/installed-dev ## the wheel and the source archive, and a trial of each extra
 	rm -rf dist build
 	$(BIN)/python -m build --installer pip
 	$(BIN)/python tests/packages.py dist $(EXTRAS)
 
-docs: $(VENV)/installed-docs
+docs: $(VENV)/installed-docs ## the site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Every command of README.md and docs/ is run, and what it prints compared; ARGS=--slow: also what takes many minutes.
-docs-test: $(VENV)/installed-dev
+docs-test: $(VENV)/installed-dev ## run the commands of README and docs
 	$(BIN)/python tests/docs_blocks.py $(ARGS)
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[docs]'
 	touch $@
 
-clean:
+clean: ## remove what these made
 	rm -rf $(VENV) build dist site *.egg-info

@@ -13,7 +13,8 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
 from securecoderl_edge.commands.measuring import calibrated, measure_all, refuse_missing
-from securecoderl_edge.commands.options import ModelName, adapter_option, gathered, options_from, output_formats
+from securecoderl_edge.commands.names import MODEL
+from securecoderl_edge.commands.options import adapter_option, examples, gathered, options_from, output_formats
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.bench import (
     Bench,
@@ -52,8 +53,14 @@ class BenchFlags:
     evalplus: Path | None
 
 
-@click.command()
-@click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
+@click.command(
+    epilog=examples(
+        "sce bench",
+        "sce bench qwen-0.5b qwen-0.5b-coder --compare --problems mbpp:test --limit 50",
+        "sce bench qwen-0.5b --protocol evalplus --problems humaneval --temperature 0 --out greedy",
+    )
+)
+@click.argument("models", type=MODEL, metavar="[MODEL]...", nargs=-1)
 @adapter_option
 @options_from(BenchSettings)
 @click.option("--engine", default=LOCAL, metavar="ENGINE", help=f"{ENGINE_HELP}  [default: {LOCAL}]")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.options import MODEL_VARIABLE
+from securecoderl_edge.commands.options import MODEL_VARIABLE, examples
 from securecoderl_edge.config import apply_overrides, read_toml, to_toml
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.system.files import write_atomically
@@ -18,18 +18,20 @@ from securecoderl_edge.system.folders import config_file
 from securecoderl_edge.text import escape_controls
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    epilog=examples(
+        "sce config set generate.model qwen-0.5b",
+        "sce config set generate.max-tokens 512",
+        "sce config unset generate.model",
+    ),
+)
 @click.pass_context
 def config(ctx: click.Context) -> None:
     """Show or change your defaults of options.
 
     A flag wins over an environment variable, which wins over this file, which wins over the default of the command.
     Without a command it shows the file and its values. A recipe has the settings of sce train.
-
-    \b
-    sce config set generate.model qwen-0.5b
-    sce config set generate.max-tokens 512
-    sce config unset generate.model
     """
     if ctx.invoked_subcommand is None:
         click.echo(f"# {config_file()}")

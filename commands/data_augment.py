@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import write_problems
@@ -41,8 +42,13 @@ class AugmentConfig:
     json: bool = setting(False, "Print the result as one JSON document.")
 
 
-@click.command(short_help="Make more tests from reference solutions.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Make more tests from reference solutions.",
+    epilog=examples(
+        "sce data augment mine.jsonl --out more.jsonl",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(AugmentConfig)
 def augment(file: str, config: AugmentConfig) -> None:
     """Add tests to the problems of FILE, and write all problems to NEW (--out).

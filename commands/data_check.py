@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.shards import engine_setting
@@ -57,8 +58,14 @@ class CheckConfig:
     json: bool = setting(False, "Print the result as one JSON document.")
 
 
-@click.command(short_help="Run reference solutions in the sandbox.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Run reference solutions in the sandbox.",
+    epilog=examples(
+        "sce data check mine.jsonl",
+        "sce data check mine.jsonl --strength --drop-weak strong.jsonl",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(CheckConfig)
 @click.pass_context
 def check(ctx: click.Context, file: str, config: CheckConfig) -> None:

@@ -12,7 +12,8 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
 from securecoderl_edge.commands.measuring import calibrated, measure_all
-from securecoderl_edge.commands.options import model_option, options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, model_option, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, with_budgets
@@ -40,8 +41,13 @@ class DifficultySettings(BenchSettings):
     )
 
 
-@click.command(short_help="Measure how often a model solves each problem.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Measure how often a model solves each problem.",
+    epilog=examples(
+        "sce data difficulty mine.jsonl -m qwen-0.5b --samples 8 --out rated.jsonl",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @model_option
 @options_from(DifficultySettings, only=_FLAGS)
 @click.option(

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.datasets.importing import (
@@ -58,8 +59,14 @@ class ImportConfig:
     json: bool = setting(False, "Print the counts as one JSON document.")
 
 
-@click.command("import")
-@click.argument("source", metavar="SRC")
+@click.command(
+    "import",
+    epilog=examples(
+        "sce data import APPS/train --out apps.jsonl",
+        "sce data import mbpp:clean --out mbpp.jsonl",
+    ),
+)
+@click.argument("source", type=PROBLEMS, metavar="SRC")
 @options_from(ImportConfig)
 def import_(source: str, config: ImportConfig) -> None:
     """Convert a data set to a problem file (JSONL).

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.problems.datasets.importing import TEMPLATE
 from securecoderl_edge.system.files import write_atomically
@@ -23,7 +23,13 @@ class NewConfig:
     force: bool = setting(False, "Overwrite FILE when it exists.")
 
 
-@click.command(short_help="Write a file with examples to change.")
+@click.command(
+    short_help="Write a file with examples to change.",
+    epilog=examples(
+        "sce data new",
+        "sce data new mine.jsonl",
+    ),
+)
 @click.argument("file", metavar="[FILE]", default="problems.jsonl")
 @options_from(NewConfig)
 def new(file: str, config: NewConfig) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import PYTHON
@@ -51,8 +52,13 @@ class StatsConfig:
     json: bool = setting(False, "Print the statistics as one JSON document.")
 
 
-@click.command(short_help="Show a problem with its prompt and tests.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Show a problem with its prompt and tests.",
+    epilog=examples(
+        "sce data show mbpp:test mbpp-11 --model qwen-0.5b",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @click.argument("problem_id", metavar="ID")
 @options_from(ShowConfig)
 def show(file: str, problem_id: str, config: ShowConfig) -> None:
@@ -76,8 +82,13 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
         click.echo(escape_controls(_description(problem, prompt, tokens, config.model)))
 
 
-@click.command(short_help="Show statistics of a problem file.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Show statistics of a problem file.",
+    epilog=examples(
+        "sce data stats mine.jsonl --model qwen-0.5b",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(StatsConfig)
 def stats(file: str, config: StatsConfig) -> None:
     """Show statistics of the problems of FILE (or starter[:SPLIT], humaneval, mbpp[:SPLIT]).

@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem_file import write_problems
@@ -44,8 +45,13 @@ class LeaksConfig:
     json: bool = setting(False, "Print the result as one JSON document.")
 
 
-@click.command(short_help="Split into a training and an evaluation set.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Split into a training and an evaluation set.",
+    epilog=examples(
+        "sce data split mine.jsonl --eval 100",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(SplitConfig)
 def split(file: str, config: SplitConfig) -> None:
     """Split FILE into a training set and an evaluation set.
@@ -78,9 +84,14 @@ def split(file: str, config: SplitConfig) -> None:
         click.echo(json.dumps({"problems": len(problems), "groups": parts.groups, **ids}))
 
 
-@click.command(short_help="Find duplicates of one file's problems in another.")
-@click.argument("file", metavar="FILE")
-@click.argument("other", metavar="OTHER")
+@click.command(
+    short_help="Find duplicates of one file's problems in another.",
+    epilog=examples(
+        "sce data leaks mine.jsonl humaneval --out clean.jsonl",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
+@click.argument("other", type=PROBLEMS, metavar="OTHER")
 @options_from(LeaksConfig)
 @click.pass_context
 def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> None:

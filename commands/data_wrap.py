@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem_file import write_problems
@@ -28,8 +29,13 @@ class WrapConfig:
     json: bool = setting(False, "Print the counts as one JSON document.")
 
 
-@click.command(short_help="Make programs that read standard input of functions.")
-@click.argument("file", metavar="FILE")
+@click.command(
+    short_help="Make programs that read standard input of functions.",
+    epilog=examples(
+        "sce data wrap functions.jsonl --out programs.jsonl",
+    ),
+)
+@click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(WrapConfig)
 def wrap(file: str, config: WrapConfig) -> None:
     """Write the call problems of FILE as stdin problems to NEW (--out).

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls
@@ -33,7 +33,12 @@ class DoctorConfig:
     json: bool = setting(False, "Print one JSON document on stdout.")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "sce doctor",
+        "sce doctor --json",
+    )
+)
 @options_from(DoctorConfig)
 @click.pass_context
 def doctor(ctx: click.Context, config: DoctorConfig) -> None:

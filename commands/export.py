@@ -12,7 +12,8 @@ import click
 from securecoderl_edge.commands.console import say, track
 from securecoderl_edge.commands.export_messages import say_result, say_verified, write_sidecars
 from securecoderl_edge.commands.measuring import measure_exports
-from securecoderl_edge.commands.options import ModelName, options_from
+from securecoderl_edge.commands.names import MODEL
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.dispatch import (
@@ -78,8 +79,15 @@ class ExportConfig:
     json: bool = setting(False, "Print the manifest as JSON on stdout; a list of them for several types.")
 
 
-@click.command()
-@click.argument("source", type=ModelName(), required=False, metavar="[RUN|HF_DIR]")
+@click.command(
+    epilog=examples(
+        "sce export",
+        "sce export runs/starter --quant q8_0,q4_k_m",
+        "sce export runs/starter --format onnx --quant int8",
+        "sce export --verify runs/starter/exports/starter-q8_0.gguf",
+    )
+)
+@click.argument("source", type=MODEL, required=False, metavar="[RUN|HF_DIR]")
 @options_from(ExportConfig)
 def export(source: str | None, config: ExportConfig) -> None:
     """Export a model to GGUF or ONNX files, verified against the original.

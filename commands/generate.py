@@ -17,7 +17,7 @@ from securecoderl_edge.commands.console import duration, say, track, warn_of_lev
 from securecoderl_edge.commands.generate_edit import edit
 from securecoderl_edge.commands.generate_flags import GenerateFlags
 from securecoderl_edge.commands.generate_output import activity, show_answer, style_of
-from securecoderl_edge.commands.options import adapter_option, gathered, model_option, options_from
+from securecoderl_edge.commands.options import adapter_option, examples, gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.generation.inputs import given_tests, prompt_problem, read_prompt, read_requests
@@ -43,7 +43,14 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
     """How a model is computed, asked and sampled."""
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        'sce generate "Write a function is_prime(n)." -n 4 --assert "is_prime(7)"',
+        'sce generate -m nano "Read two integers and print their sum." --test "in=1 2\\n,out=3\\n"',
+        'sce generate --edit shop.py "Round total() to cents." --tests test_shop.py',
+        "sce generate @prompt.txt --code-only > program.py",
+    )
+)
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
 @model_option
 @adapter_option

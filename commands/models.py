@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import data, new_console, say, talk, track
+from securecoderl_edge.commands.names import STORED
+from securecoderl_edge.commands.options import examples
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
@@ -23,7 +25,15 @@ _MEGABYTE = 10**6
 _LINES = 20  # of progress, without a terminal
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    epilog=examples(
+        "sce models",
+        "sce models pull qwen-0.5b",
+        "sce models alias mine model.gguf",
+        "sce models rm qwen-0.5b",
+    ),
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:
@@ -39,7 +49,7 @@ def models(ctx: click.Context, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("name")
+@click.argument("name", type=STORED)
 def pull(name: str) -> None:
     """Download a model to the user's cache, and check its SHA-256.
 
@@ -70,7 +80,7 @@ def pull(name: str) -> None:
 
 
 @models.command()
-@click.argument("name")
+@click.argument("name", type=STORED)
 def rm(name: str) -> None:
     """Delete a pulled model, or an alias (not its file)."""
     from securecoderl_edge.models.stored import remove
@@ -87,7 +97,7 @@ def clean() -> None:
 
 
 @models.command()
-@click.argument("name")
+@click.argument("name", type=STORED)
 def path(name: str) -> None:
     """Print the file or folder of a model; of a policy of this package, its adapter."""
     from securecoderl_edge.models.files import BUILT_IN

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
+from securecoderl_edge.commands.names import MODEL, PROBLEMS, RECIPE, RUN
 from securecoderl_edge.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -116,25 +116,19 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
         return items
 
 
-class ModelName(click.ParamType):  # type: ignore[type-arg]
-    """A model name for `resolve_model`; the shell completes named models, aliases, runs, files and folders."""
+# Of a settings schema, by the name of the field.
+_NAMES_OF = {"model": MODEL, "problems": PROBLEMS, "recipe": RECIPE, "init": RUN}
 
-    name = "MODEL"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from securecoderl_edge.models.files import MODEL_NAMES
-        from securecoderl_edge.models.stored import aliases
-        from securecoderl_edge.runs import RUNS
-
-        names = [*MODEL_NAMES, *aliases(), *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
-        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return [*items, CompletionItem(incomplete, type="file")]
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines that a user can type."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
 model_option = click.option(
     "-m",
     "--model",
-    type=ModelName(),
+    type=MODEL,
     metavar="MODEL",
     envvar=MODEL_VARIABLE,
     help="Model to use: a name that sce models lists, a run, a folder or a GGUF file (with a LoRA adapter: "
@@ -145,7 +139,7 @@ model_option = click.option(
 
 adapter_option = click.option(
     "--adapter",
-    type=ModelName(),
+    type=MODEL,
     metavar="RUN|FILE",
     help="LoRA adapter to apply to the model: a run or one of its phases, a GGUF file, or a folder in PEFT's format. "
     "Without a model, its base.",
@@ -193,6 +187,8 @@ def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
         return _CommaList(field.metadata["choices"])
     kinds = [kind for kind in (typing.get_args(hint) or (hint,)) if kind is not type(None)]
     kind = kinds[0]
+    if kind is str and field.name in _NAMES_OF:
+        return _NAMES_OF[field.name]
     if field.metadata["choices"]:
         return click.Choice(field.metadata["choices"])
     bounds = (field.metadata["minimum"], field.metadata["maximum"])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.names import RUN
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 
@@ -31,8 +32,14 @@ class ReportConfig:
     json: bool = setting(False, "Print what the page shows as JSON; write the page only with --out.")
 
 
-@click.command()
-@click.argument("runs", required=False, nargs=-1, metavar="[RUN]...")
+@click.command(
+    epilog=examples(
+        "sce report",
+        "sce report one two",
+        "sce report one two --json",
+    )
+)
+@click.argument("runs", type=RUN, required=False, nargs=-1, metavar="[RUN]...")
 @options_from(ReportConfig)
 def report(runs: tuple[str, ...], config: ReportConfig) -> None:
     """Write a training run as one HTML page, or compare several on one page.
@@ -40,12 +47,7 @@ def report(runs: tuple[str, ...], config: ReportConfig) -> None:
     RUN is a folder or a name under runs/; by default the run that changed last. It may be unfinished. The page has
     results, learning curves by phase, and early and late programs on the same problems. Of several runs it has the
     settings that differ, and the same metric of all runs in one chart. It is one file without scripts, and needs no
-    network.
-
-    \b
-    sce report                     the run that changed last
-    sce report one two             two runs side by side, in runs/one/comparison.html
-    sce report one two --json      the same as JSON
+    network. A comparison lies in the first one, as comparison.html.
     """
     from securecoderl_edge.evaluation.report.contents import read_contents
     from securecoderl_edge.system.files import write_atomically

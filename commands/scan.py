@@ -12,7 +12,7 @@ import click
 
 from securecoderl_edge.commands.console import check_outputs, say, track, warn_of_level
 from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of
 from securecoderl_edge.commands.scan_output import Report
 from securecoderl_edge.errors import SceError, UsageError
@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "sce scan src",
+        "sce scan . --fail-on medium --format sarif --out findings.sarif",
+        "sce scan . --write-baseline known.json",
+        "sce scan . --baseline known.json",
+    )
+)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @options_from(ScanConfig)
 @click.pass_context
 def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None:
     """Scan files and folders for security findings, without running them.
 
-    \b
     PATH is a file in Python or C, a folder, or - for standard input.
-      sce scan src
-      sce scan . --fail-on medium --format sarif --out findings.sarif
-      sce scan . --write-baseline known.json
-      sce scan . --baseline known.json
 
     Exit code 0 if there is nothing to report, 1 if there are findings, or files that cannot be scanned; 2 for errors.
     """

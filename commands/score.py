@@ -7,14 +7,20 @@ from pathlib import Path
 import click
 
 from securecoderl_edge.commands.console import check_outputs
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.commands.score_completions import score_completions
 from securecoderl_edge.commands.score_options import ScoreConfig
 from securecoderl_edge.commands.score_programs import explain_program, scan_programs, score_folder
 from securecoderl_edge.errors import UsageError
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        'sce score sum.py --input "1 2" --expect 3',
+        "sce score folder --fail-under 0.9 --fail-on medium --junit report.xml",
+        "sce score --problems mine.jsonl --completions answers.jsonl --out scores.jsonl",
+    )
+)
 @click.argument("programs", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @options_from(ScoreConfig)
 @click.pass_context

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import say, warn_of_level
-from securecoderl_edge.commands.options import adapter_option, model_option, options_from
+from securecoderl_edge.commands.options import adapter_option, examples, model_option, options_from
 from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import DEFAULT_PARALLEL, check_runtime, note_on, opened
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     from securecoderl_edge.serving.score_service import ScoreService
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "sce serve -m qwen-0.5b",
+        "sce serve -m qwen-1.5b --port 8081 --allow-origin http://localhost:3000",
+        "sce serve --reward",
+    )
+)
 @model_option
 @adapter_option
 @options_from(ServeSettings)

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level, write_nowhere
-from securecoderl_edge.commands.options import FiniteFloat, options_from
+from securecoderl_edge.commands.names import RECIPE
+from securecoderl_edge.commands.options import FiniteFloat, examples, options_from
 from securecoderl_edge.commands.train_plan import print_plan
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
@@ -31,9 +32,17 @@ from securecoderl_edge.training.settings import RewardSettings, TrainSettings, c
 TIME_IS_UP = 75
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "sce train",
+        "sce train -m qwen-0.5b --dry-run",
+        "sce train -m qwen-0.5b --problems mbpp:clean --max-minutes 60",
+        "sce train --recipe instruct -m MODEL.gguf --problems mine.jsonl --reward-function reward.py:shorter",
+    )
+)
 @click.option(
     "--recipe",
+    type=RECIPE,
     metavar="NAME|FILE",
     help="Built-in recipe or TOML file.  [default: the one that fits the model; starter for the built-in one]",
 )

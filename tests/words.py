@@ -138,6 +138,7 @@ def _prose(text: str) -> str:
 
 def findings_in_help(text: str) -> Iterator[str]:
     """What is wrong with the text that ``--help`` prints: paragraphs, and the description of each option."""
+    text = text.partition("\n  Examples:\n")[0]
     begins = r"^  (?=-|[a-z][\w-]* {2,})"  # an option or a command
     for block in re.split(rf"\n\s*\n|(?m:{begins})", text):
         option = re.match(r"-[^\n]*?(\n| {2,})|[a-z][\w-]* {2,}", block)

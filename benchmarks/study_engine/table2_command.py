@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.commands.names import MODEL
+from securecoderl_edge.commands.options import examples, options_from, output_formats
 from securecoderl_edge.commands.terminal_tables import TABLE_FORMATS, publish_tables
 from securecoderl_edge.errors import UsageError
 from study_engine.table2 import Table2, Table2Settings, plan_table2
 from study_engine.table3 import refuse_with_quick
 
 
-@click.command()
-@click.argument("models", type=ModelName(), nargs=-1, metavar="MODEL...")
+@click.command(epilog=examples("sce reproduce table2 nano runs/starter/exports/starter-q8_0.gguf"))
+@click.argument("models", type=MODEL, nargs=-1, metavar="MODEL...")
 @options_from(Table2Settings)
 @output_formats(**TABLE_FORMATS)
 def table2(models: tuple[str, ...], config: Table2Settings, output: str | None) -> None:

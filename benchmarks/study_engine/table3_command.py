@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, track
-from securecoderl_edge.commands.options import flags_of, options_from, output_formats
+from securecoderl_edge.commands.options import examples, flags_of, options_from, output_formats
 from securecoderl_edge.commands.terminal_tables import TABLE_FORMATS, publish_tables
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.packages import find_torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from study_engine.run_log import Step
 
 
-@click.command()
+@click.command(epilog=examples("sce reproduce table3 --quick", "sce reproduce table3 --seeds 3 --set ppo.epochs=4"))
 @options_from(Table3Settings)
 @click.option(
     "--set",

@@ -39,6 +39,14 @@ def is_built_in(source: str) -> bool:
     return source.partition(":")[0] == STARTER or is_benchmark(source)
 
 
+def built_in_sets() -> list[str]:
+    """The names that `is_built_in` accepts, with every split."""
+    from securecoderl_edge.problems.starter.splits import SPLITS
+
+    splits = {STARTER: SPLITS, **_SPLITS}
+    return [each for name, its in splits.items() for each in (name, *(f"{name}:{split}" for split in its))]
+
+
 def is_for_evaluation(source: str) -> bool:
     """Whether ``source`` names benchmark problems that published results are measured with."""
     return is_benchmark(source) and source.partition(":")[2] in ("", "test", "all")

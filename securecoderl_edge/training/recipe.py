@@ -94,13 +94,17 @@ def load_recipe(name: str) -> dict[str, Any]:
         names.append(below)
 
 
+def recipe_names() -> list[str]:
+    """The built-in recipes."""
+    return sorted(path.stem for path in _RECIPES.glob("*.toml"))
+
+
 def _read_recipe(name: str) -> dict[str, Any]:
     builtin = _RECIPES / f"{name}.toml"
     if "/" not in name and builtin.is_file():
         return read_toml(builtin)
     if not name.endswith(".toml"):
-        known = ", ".join(sorted(path.stem for path in _RECIPES.glob("*.toml")))
-        raise UsageError(f"unknown recipe {name!r}. Choose from {known}, or give a .toml file")
+        raise UsageError(f"unknown recipe {name!r}. Choose from {', '.join(recipe_names())}, or give a .toml file")
     return read_toml(Path(name))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import click
+import docs_reference
 import pytest
 from cli_runs import run_sce
 from click.testing import CliRunner
@@ -253,6 +255,40 @@ def test_commands_flags_and_models_are_completed(
     assert "--repair" in completed(monkeypatch, capsys, "generate", "--re")
     assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nano-c", "nightly", "n"]
     assert "starter" in completed(monkeypatch, capsys, "generate", "--model", "st")
+    assert completed(monkeypatch, capsys, "train", "--recipe", "qw") == ["qwen-0.5b", "qw"]
+    assert completed(monkeypatch, capsys, "train", "--init", "ni") == ["nightly", "ni"]
+    assert "mbpp:clean" in completed(monkeypatch, capsys, "train", "--problems", "mb")
+    assert "starter:security" in completed(monkeypatch, capsys, "data", "show", "starter:s")
+    assert completed(monkeypatch, capsys, "models", "rm", "nano-") == ["nano-c"]
+
+
+def test_every_command_has_examples_which_it_would_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("answers.jsonl", "mine.jsonl", "shop.py", "sum.py", "test_shop.py", "functions.jsonl"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    for words in docs_reference.commands():
+        shown = CliRunner().invoke(cli.sce, [*words, "--help"]).output
+        lines = [shlex.split(line) for line in shown.splitlines() if line.startswith("    sce ")]
+        is_small = words[0] in ("config", "models") and len(words) == 2  # the group shows it
+        assert lines or is_small or words in (["data"], ["reproduce"], ["completion"]), words
+        for line in lines:
+            assert not _refused(line), line
+
+
+def _refused(words: list[str]) -> str:
+    """What is wrong with a command line, without running it."""
+    context, command, words = click.Context(cli.sce), cli.sce, words[1:]
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(context, words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    words = words[: words.index(">")] if ">" in words else words
+    try:
+        command.make_context("sce", words)
+    except click.UsageError as error:
+        return error.message
+    return ""
 
 
 @pytest.mark.parametrize("words", ["CUDA error: an illegal memory access was encountered", "HIP error: lost"])
