@@ -67,11 +67,6 @@ def value(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: 
     return _value_and_bounds(records, study, arm, name, split)[0]
 
 
-def bounds(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
-    """The interval of one result."""
-    return _value_and_bounds(records, study, arm, name, split)[1]
-
-
 def interval(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
     """One result with its interval."""
     return " ".join(_value_and_bounds(records, study, arm, name, split))
@@ -108,6 +103,13 @@ def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS, second
     return _claim(interval_of(found["differences"][name]), name, claim)
 
 
+def laptop(_: Records, claim: str, problems: str, metric: str) -> str:
+    """Base, policy and their paired difference as cells of a table, from `laptop_quality.py compare`; see `higher`."""
+    found = read_result(RESULTS / "laptop-compare.json")[problems][metric]
+    rates = [f"{100 * found[each]:.1f} %" for each in ("base", "policy")]
+    return " | ".join((*rates, _claim(interval_of(found["difference"]), ALL_TESTS, claim)))
+
+
 def count(records: Records, claim: str, study: str, second: str, first: str, names: str = MAIN, split: str = "") -> str:
     """In how many of the differences ``second`` minus ``first`` a claim is right.
 
@@ -142,11 +144,6 @@ def by_seed(records: Records, study: str, arm: str, rate: str = "all_tests", spl
 def kept(records: Records, study: str, arm: str, phase: str) -> str:
     """The selected step of a phase, of each seed."""
     return ", ".join(str(seed[phase]) for seed in arm_record(records, study, arm)["kept"])
-
-
-def kept_base(records: Records, study: str, arm: str, phase: str) -> str:
-    """In how many seeds the selected step of a phase is the model that it started from."""
-    return _of([seed[phase] == 0 for seed in arm_record(records, study, arm)["kept"]])
 
 
 def minutes(records: Records, study: str, arm: str) -> str:
@@ -332,10 +329,10 @@ def machine(records: Records, study: str) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        value, bounds, interval, higher, lower, no_difference, over_base, bench, count, seeds, by_seed,
-        kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
+        value, interval, higher, lower, no_difference, over_base, bench, laptop, count, seeds, by_seed,
+        kept, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
                 transfer, transfer_differences, costs,
-        base_model_time, problems, footprints, long_sft, figure, machine,
+        base_model_time, problems, footprints, long_sft, figure,
     )
 }  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_every_session_of_a_page_can_be_read_and_links_lead_somewhere(page: Path
     for block in read_blocks(text):
         assert block.commands
         assert all(command.text.strip() for command in block.commands)
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+    for target in re.findall(r"(?:\]\(|src(?:set)?=\")(?!https?:)([^)#\"]+)", text):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
@@ -224,6 +224,6 @@ def test_the_recorded_session_is_what_its_commands_print(tmp_path: Path) -> None
     def lines(svg: str) -> list[str]:
         return re.findall(r"<text [^>]*>([^<]*)</text>", svg)
 
-    committed = (ROOT / "docs" / "session.svg").read_text(encoding="utf-8")
-    assert lines(committed) == lines(docs_session.record(tmp_path)), "run: python tests/docs_session.py"
+    committed = (docs_session.GALLERY / "score.svg").read_text(encoding="utf-8")
+    assert lines(committed) == lines(docs_session.record(tmp_path, "score")), "run: python tests/docs_session.py"
     assert any("reward" in line for line in lines(committed))
