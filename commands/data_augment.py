@@ -33,12 +33,12 @@ class AugmentConfig:
     tests: int = setting(5, "New tests per problem, at most.", minimum=1, metavar="N")
     seed: int = setting(0, "Random seed of the inputs.", minimum=0)
     cpu_seconds: float = setting(1.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
-    force: bool = setting(False, "Overwrite --out when it exists.")
+    force: bool = setting(False, "Overwrite files that exist.")
     sandbox: str = sandbox_setting()
     workers: int | None = setting(
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
-    json: bool = setting(False, "Print the result as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(short_help="Make more tests from reference solutions.")

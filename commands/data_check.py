@@ -54,7 +54,7 @@ class CheckConfig:
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
     engine: str = engine_setting()
-    json: bool = setting(False, "Print the result as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(short_help="Run reference solutions in the sandbox.")

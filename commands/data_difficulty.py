@@ -50,7 +50,7 @@ class DifficultySettings(BenchSettings):
     metavar="NEW",
     help="File to write.  [default: FILE-difficulty.jsonl in this folder]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the pass rates as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def difficulty(file: str, model: str | None, config: DifficultySettings, out: Path | None, as_json: bool) -> None:
     """Sample completions of each problem of FILE (or starter[:SPLIT], mbpp:clean), and write its pass rate to NEW.
 

@@ -24,7 +24,7 @@ _LINES = 20  # of progress, without a terminal
 
 
 @click.group(invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:
     """List, pull and remove models that have a name.

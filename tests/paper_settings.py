@@ -27,7 +27,7 @@ class Row:
     improved: str = ""
 
 
-_CODE = "it is what the published code does"
+_CODE = "as in the published code"
 
 # By section and table of the final PDF.
 ROWS = {
@@ -109,13 +109,13 @@ WITHOUT_EFFECT = {
 
 # Not settings.
 _FIXED = (
-    ("episodes", "one update with a batch each", "", "paper"),
-    ("place of the KL penalty", "", "in the reward", "ours, because as a loss it ignores the reference"),
-    ("probability ratio", "", "of each token", "ours, because a mean over tokens rarely leaves the clip range"),
-    ("dropout", "", "off", "ours, because the ratio of an unchanged policy must be 1"),
-    ("sampling", "", "temperature alone", "ours, because filters sample another distribution than the one trained"),
-    ("programs per evaluation prompt", "1", "2", "ours, because more programs give narrower intervals"),
-    ("seeds", "1", "5", "ours, because another run can give another order"),
+    ("episodes", "one update with a batch each", "", ""),
+    ("place of the KL penalty", "-", "in the reward", "as a loss it ignores the reference"),
+    ("probability ratio", "-", "of each token", "a mean over tokens rarely leaves the clip range"),
+    ("dropout", "-", "off", "the ratio of an unchanged policy must be 1"),
+    ("sampling", "-", "temperature alone", "filters sample another distribution than the one trained"),
+    ("programs per evaluation prompt", "1", "2", "more programs give narrower intervals"),
+    ("seeds", "1", "5", "another run can give another order"),
 )  # fmt: skip
 
 
@@ -126,15 +126,15 @@ def table(exact: Mapping[str, Any], improved: Mapping[str, Any], shown: Callable
         exact, improved: the resolved settings of the two recipes, by dotted name.
         shown: a value as text.
     """
-    lines = [f"| setting | the paper | `{EXACT}` | `{IMPROVED}` | origin |", "|---|---|---|---|---|"]
+    lines = [f"| setting | the paper | `{EXACT}` | `{IMPROVED}` | reason |", "|---|---|---|---|---|"]
+    same = []
     for key, row in ROWS.items():
-        values = [shown(each.get(key)) or "-" for each in (exact, improved)]
-        lines.append(f"| `{key}` | {row.paper or '-'} | {' | '.join(values)} | {_origin(row)} |")
-    for name, paper, ours, origin in _FIXED:
-        lines.append(f"| {name} | {paper or '-'} | {ours or 'the same'} | the same | {origin} |")
-    return "\n".join(lines) + "\n"
-
-
-def _origin(row: Row) -> str:
-    origin = f"ours, because {row.ours}" if row.ours else "paper"
-    return f"{origin}; `{IMPROVED}`: ours, because {row.improved}" if row.improved else origin
+        ours, other = (shown(each.get(key)) or "-" for each in (exact, improved))
+        if row.paper[:1].isdigit() and not row.improved:
+            same.append(f"`{key}` {row.paper}")
+            continue
+        values = "" if row.paper[:1].isdigit() else ours, other if row.improved else ""
+        reason = [row.ours] * bool(row.ours) + [f"`{IMPROVED}`: {row.improved}"] * bool(row.improved)
+        lines.append(f"| `{key}` | {row.paper or '-'} | {values[0]} | {values[1]} | {'; '.join(reason)} |")
+    lines += [f"| {name} | {paper} | {ours} | | {reason} |" for name, paper, ours, reason in _FIXED]
+    return "\n".join([*lines, "", f"As in the paper in both: {', '.join(same)}."]) + "\n"
