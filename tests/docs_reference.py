@@ -8,6 +8,7 @@ A test compares the committed pages with what this makes.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import typing
 from collections import defaultdict
@@ -75,13 +76,11 @@ credit. Neither has run on a GPU with its model; [a few updates](../guides/gpu.m
 random weights. In both, `sce reproduce table3` starts PPO-cont from PPO-simple, as the paper does: it has twice the
 updates.
 
-The paper's values are those of its section 4 and its tables; a dash means that it gives none. An empty cell has the
-value to its left. The last column has the reason for a value that is not the paper's.
-
 {paper}
 ## All settings
 
-Your own recipe starts from these defaults, not from `starter`.
+Your own recipe starts from these defaults, not from `starter`. They are as `--set` takes them; a key without a
+value has none.
 """
 PAPER_RECIPES = (paper_settings.EXACT, paper_settings.IMPROVED)
 _RECIPES = ("base", "instruct", "paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter", "starter-c")
@@ -177,11 +176,11 @@ def _default(option: str) -> str:
 
 def settings_page() -> str:
     """The recipes side by side, then every setting with its default."""
-    paper = paper_settings.table(*(flat(to_table(resolve(name, (), {}))) for name in PAPER_RECIPES), value_in_words)
+    paper = paper_settings.in_words(*(flat(to_table(resolve(name, (), {}))) for name in PAPER_RECIPES), value_in_words)
     parts = [f"{_SETTINGS}{_recipes()}{_AFTER_TABLE.replace('{paper}', paper)}"]
     of_a_phase = {_description(field) for field in dataclasses.fields(PhaseSettings)}
     for names, schema in _tables():
-        title = f"### {', '.join(f'[{name}]' for name in names)}\n" if names else ""
+        title = f"### {', '.join(f'[{name}]' for name in names)}" if names else ""
         doc = (schema.__doc__ or "").strip().split("\n")[0]
         fields = _plain_fields(schema)
         if schema is not PhaseSettings and "steps" in {field.name for field in fields}:
@@ -189,8 +188,7 @@ def settings_page() -> str:
             fields = [field for field in fields if field not in left_out]
             doc += f" As in `[binary]`: {', '.join(f'`{field.name}`' for field in left_out)}."
         rows = "".join(_row(field, f"{names[0]}.{field.name}" if names else field.name) for field in fields)
-        table = f"\n| key | default | meaning |\n|---|---|---|\n{rows}" if rows else ""
-        parts.append(f"{title}\n{doc}\n{table}")
+        parts.append("\n\n".join(part for part in (title, doc, rows.rstrip("\n")) if part) + "\n")
     return "\n".join(parts)
 
 
@@ -269,12 +267,13 @@ def _plain_fields(schema: type) -> list[dataclasses.Field[typing.Any]]:
 
 
 def _row(field: dataclasses.Field[typing.Any], key: str) -> str:
-    default = value_in_words(field.default)
-    shown = f"`{default}`" if default else ""
-    text, choices = field.metadata["help"].replace("|", chr(92) + "|"), field.metadata["choices"] or ()
+    default = field.default
+    value = json.dumps(default, separators=(",", ":")) if isinstance(default, tuple) else value_in_words(default)
+    shown = f"{key}={value}" if value else key
+    text, choices = field.metadata["help"], field.metadata["choices"] or ()
     if not all(re.search(rf"(?<![\w-]){each}(?![\w-])", text) for each in choices):
         text += f" One of {', '.join(f'`{each}`' for each in choices)}."
-    return f"| `{key}` | {shown} | {text} |\n"
+    return f"* `{shown}`: {text}\n"
 
 
 def _description(field: dataclasses.Field[typing.Any]) -> tuple[str, typing.Any, str]:
