@@ -49,10 +49,9 @@ def augment(file: str, config: AugmentConfig) -> None:
 
     New inputs are small changes of the given ones, and a reference solution gives the outputs, in the sandbox. Inputs
     on which it raises, or on which two solutions differ, are left out. A problem stays as it is, and a line tells why,
-    if its reference fails the given tests or gives different results in two runs, or if its tests would have fewer than
-    three different outputs. The tag augmented-tests:N tells how many tests of a problem are new.
-
-    Training uses the first five tests, so tests are put in an order in which the first ones have different outputs.
+    if its reference fails the given tests, gives other results in a second run, or has fewer than three different
+    outputs. The tag augmented-tests:N counts the new tests. The first five tests, which training uses, get different
+    outputs.
     """
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scoring.augment import augment_all

@@ -58,8 +58,8 @@ def difficulty(file: str, model: str | None, config: DifficultySettings, out: Pa
     format of sce bench: the same command again resumes an interrupted one.
 
     sce train --set sampling.difficulty=NEW --set sampling.pass_rate=0.1,0.9 then trains on problems that are neither
-    too hard nor too easy, and --set sampling.method=adaptive takes those first that are passed half of the time. For
-    rates of the policy that a training starts from, give its model, ppo.temperature and prompt.style.
+    too hard nor too easy. For rates of the policy that a training starts from, give its model, ppo.temperature and
+    prompt.style.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 

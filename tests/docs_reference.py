@@ -38,10 +38,7 @@ Commands print results on standard output, and progress and errors on standard e
 2 usage error, 130 interrupted, 143 terminated (`sce train` saves first and exits with 130), 75 if the time of
 `sce train --max-minutes` is over.
 """
-_SHARED = """## Options of several commands
-
-Each command below names those that it has.
-"""
+_SHARED = "## Options of several commands\n"
 # Of a command's help: its options, one a match; and the list of its commands, which follow on the page.
 _OPTION = re.compile(r"^  -.*\n(?:(?!  -) {3,}\S.*(?:\n|$))*", re.MULTILINE)
 _OPTIONS, _COMMANDS, _HELP = "\nOptions:\n", "\nCommands:\n", "--help"
@@ -115,7 +112,12 @@ def cli_page() -> str:
     """Every command's help; options that several commands have in the same words are described once."""
     helps = {" ".join(words): f"{help_of(words)}\n" for words in commands()}
     shared = _shared_options(helps.values())
-    parts = [_CLI, _block(help_of([])), _SHARED, _block("".join(sorted(shared.values(), key=_flag)).rstrip("\n"))]
+    parts = [
+        _CLI,
+        _block(help_of([]).partition(_COMMANDS)[0].rstrip("\n")),
+        _SHARED,
+        _block("".join(sorted(shared.values(), key=_flag)).rstrip("\n")),
+    ]
     for name, text in helps.items():
         parts += [f"## sce {name}\n", *_command(name, text, shared)]
     return "\n".join(parts)

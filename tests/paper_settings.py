@@ -28,6 +28,7 @@ class Row:
 
 
 _CODE = "as in the published code"
+_DATA = 6  # of the paper's values are about model, data and SFT
 
 # By section and table of the final PDF.
 ROWS = {
@@ -125,7 +126,11 @@ def in_words(exact: Mapping[str, Any], improved: Mapping[str, Any], shown: Calla
         exact, improved: the resolved settings of the two recipes, by dotted name.
         shown: a value as text.
     """
-    given = [f"`{key}` {row.paper}" for key, row in ROWS.items() if row.paper]
+    given = [
+        f"`{key}={row.paper}`" if row.paper[0].isdigit() and " " not in row.paper else f"`{key}` {row.paper}"
+        for key, row in ROWS.items()
+        if row.paper
+    ]
     reasons: dict[str, list[str]] = {}
     for key, row in ROWS.items():
         if row.ours:
@@ -141,7 +146,8 @@ def in_words(exact: Mapping[str, Any], improved: Mapping[str, Any], shown: Calla
     ]
     return "".join(
         [
-            f"The paper's values, of its section 4 and its tables: {'; '.join(given)}. An episode is one update.\n\n",
+            f"The paper's values, of its section 4 and its tables: {'; '.join(given[:_DATA])}. "
+            f"Of RL: {'; '.join(given[_DATA:])}. An episode is one update.\n\n",
             f"It does not give these. They have our values in `{EXACT}`, for a reason:\n\n",
             *(f"* {', '.join(keys)}: {reason}\n" for reason, keys in reasons.items()),
             f"\n`{IMPROVED}` changes:\n\n",
