@@ -31,7 +31,7 @@ from securecoderl_edge.system.files import read_json, write_atomically
 
 HERE = Path(__file__).resolve().parent
 PROMPTS, RESULT = HERE / "prompts" / "five.jsonl", HERE / "results" / "five-prompts.json"
-PAGE = HERE.parent / "docs" / "guides" / "five-prompts.md"
+PAGE = HERE / "results" / "five-prompts.md"
 MODELS = (SMOLLM2, SMOLLM2_RL)
 GREEDY = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
 

@@ -28,7 +28,6 @@ DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
 # By template.
 PAGES = {
     **{name: DOCS / "concepts" / name for name in ("study.md", "paper-notes.md")},
-    "train-c.md": DOCS / "guides" / "train-c.md",
     "results.md": RESULTS / "README.md",
 }
 

@@ -34,12 +34,12 @@ class AugmentConfig:
     tests: int = setting(5, "New tests per problem, at most.", minimum=1, metavar="N")
     seed: int = setting(0, "Random seed of the inputs.", minimum=0)
     cpu_seconds: float = setting(1.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
-    force: bool = setting(False, "Overwrite --out when it exists.")
+    force: bool = setting(False, "Overwrite files that exist.")
     sandbox: str = sandbox_setting()
     workers: int | None = setting(
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
-    json: bool = setting(False, "Print the result as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(
@@ -55,10 +55,9 @@ def augment(file: str, config: AugmentConfig) -> None:
 
     New inputs are small changes of the given ones, and a reference solution gives the outputs, in the sandbox. Inputs
     on which it raises, or on which two solutions differ, are left out. A problem stays as it is, and a line tells why,
-    if its reference fails the given tests or gives different results in two runs, or if its tests would have fewer than
-    three different outputs. The tag augmented-tests:N tells how many tests of a problem are new.
-
-    Training uses the first five tests, so tests are put in an order in which the first ones have different outputs.
+    if its reference fails the given tests, gives other results in a second run, or has fewer than three different
+    outputs. The tag augmented-tests:N counts the new tests. The first five tests, which training uses, get different
+    outputs.
     """
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scoring.augment import augment_all

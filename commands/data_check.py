@@ -55,7 +55,7 @@ class CheckConfig:
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
     engine: str = engine_setting()
-    json: bool = setting(False, "Print the result as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(
@@ -73,12 +73,10 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 
     A problem passes if one of its solutions passes all its tests and security tests, and each insecure solution fails a
     security test. With --strength a problem is weak if a program that does not solve it, such as one that always
-    returns True, passes all its tests; and the fraction of faulty copies of the reference (mutants) that pass is
-    reported. Exit code 1 if a problem fails or is weak.
+    returns True, passes all its tests. Exit code 1 if a problem fails or is weak.
 
-    With --out or --drop-failing, the problems are written with the solutions that pass and a time limit. The limit is 5
-    times the CPU time of the slowest of them on this machine (at least 1 s), so that a slow machine does not change a
-    score.
+    With --out or --drop-failing, the problems are written with the solutions that pass and a time limit: 5 times the
+    CPU time of the slowest of them on this machine (at least 1 s).
     """
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scoring.cluster_scorer import open_scorer

@@ -56,7 +56,7 @@ class DifficultySettings(BenchSettings):
     metavar="NEW",
     help="File to write.  [default: FILE-difficulty.jsonl in this folder]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the pass rates as one JSON document.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def difficulty(file: str, model: str | None, config: DifficultySettings, out: Path | None, as_json: bool) -> None:
     """Sample completions of each problem of FILE (or starter[:SPLIT], mbpp:clean), and write its pass rate to NEW.
 
@@ -64,8 +64,8 @@ def difficulty(file: str, model: str | None, config: DifficultySettings, out: Pa
     format of sce bench: the same command again resumes an interrupted one.
 
     sce train --set sampling.difficulty=NEW --set sampling.pass_rate=0.1,0.9 then trains on problems that are neither
-    too hard nor too easy, and --set sampling.method=adaptive takes those first that are passed half of the time. For
-    rates of the policy that a training starts from, give its model, ppo.temperature and prompt.style.
+    too hard nor too easy. For rates of the policy that a training starts from, give its model, ppo.temperature and
+    prompt.style.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 

@@ -54,9 +54,9 @@ class ImportConfig:
         True, "SecCodePLT: put the security policy into the statement; without it the model has to know."
     )
     strict: bool = setting(False, "Stop with an error at the first unusable record, and write nothing.")
-    force: bool = setting(False, "Overwrite --out when it exists.")
+    force: bool = setting(False, "Overwrite files that exist.")
     sandbox: str = sandbox_setting()
-    json: bool = setting(False, "Print the counts as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(

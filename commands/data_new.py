@@ -20,7 +20,7 @@ from securecoderl_edge.system.files import write_atomically
 class NewConfig:
     """Flags of `sce data new`."""
 
-    force: bool = setting(False, "Overwrite FILE when it exists.")
+    force: bool = setting(False, "Overwrite files that exist.")
 
 
 @click.command(

@@ -40,7 +40,7 @@ class ShowConfig:
         None, "Count tokens with the tokenizer of this model, and use its prompt style.", metavar="MODEL"
     )
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    json: bool = setting(False, "Print the problem and its prompt as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StatsConfig:
 
     model: str | None = setting(None, "Count tokens with the tokenizer of this model.", metavar="MODEL")
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    json: bool = setting(False, "Print the statistics as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(

@@ -33,7 +33,7 @@ class SplitConfig:
     train_out: str | None = setting(None, "File for the training set.  [default: FILE-train.jsonl]", metavar="FILE")
     eval_out: str | None = setting(None, "File for the evaluation set.  [default: FILE-eval.jsonl]", metavar="FILE")
     force: bool = setting(False, "Overwrite files that exist.")
-    json: bool = setting(False, "Print the result, with the ids, as one JSON document.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class LeaksConfig:
     """Flags of `sce data leaks`."""
 
     out: str | None = setting(None, "Write the problems of FILE that have no duplicate in OTHER.", metavar="FILE")
-    force: bool = setting(False, "Overwrite --out when it exists.")
-    json: bool = setting(False, "Print the result as one JSON document.")
+    force: bool = setting(False, "Overwrite files that exist.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(

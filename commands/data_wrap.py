@@ -25,8 +25,8 @@ class WrapConfig:
     """Flags of `sce data wrap`."""
 
     out: str | None = setting(None, "JSONL file to write (required).", metavar="NEW")
-    force: bool = setting(False, "Overwrite --out when it exists.")
-    json: bool = setting(False, "Print the counts as one JSON document.")
+    force: bool = setting(False, "Overwrite files that exist.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(

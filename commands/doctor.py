@@ -30,7 +30,7 @@ class DoctorConfig:
     """Flags of `sce doctor`."""
 
     sandbox: str = setting("auto", "Isolation level to test.", choices=SANDBOX_CHOICES)
-    json: bool = setting(False, "Print one JSON document on stdout.")
+    json: bool = setting(False, "One JSON document on stdout.")
 
 
 @click.command(

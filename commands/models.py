@@ -34,7 +34,7 @@ _LINES = 20  # of progress, without a terminal
         "sce models rm qwen-0.5b",
     ),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:
     """List, pull and remove models that have a name.

@@ -1,4 +1,4 @@
-"""The paper's settings next to the two recipes that follow it: the table on docs/reference/settings.md.
+"""The paper's settings next to the two recipes that follow it: a part of docs/reference/settings.md.
 
 Every setting of `paper-exact` is in `ROWS` or in `WITHOUT_EFFECT`; a test compares the values with the recipe's.
 """
@@ -27,7 +27,8 @@ class Row:
     improved: str = ""
 
 
-_CODE = "it is what the published code does"
+_CODE = "as in the published code"
+_DATA = 6  # of the paper's values are about model, data and SFT
 
 # By section and table of the final PDF.
 ROWS = {
@@ -58,8 +59,8 @@ ROWS = {
         improved="a value head keeps the size of rewards",
     ),
     "ppo.drop_zero_variance_groups": Row(ours="a prompt has one completion"),
-    "ppo.mask_truncated": Row(ours="the paper does not name it"),
-    "ppo.end_with_program": Row(ours="the paper does not name it"),
+    "ppo.mask_truncated": Row(ours="the paper does not name these"),
+    "ppo.end_with_program": Row(ours="the paper does not name these"),
     "ppo.epochs": Row("4"),
     "ppo.minibatches": Row(ours="the paper has no minibatches"),
     "sampling.method": Row(ours="the paper does not name one"),
@@ -68,7 +69,7 @@ ROWS = {
     "ppo.clip_range": Row("0.2"),
     "ppo.kl_coefficient": Row("0.1"),
     "ppo.temperature": Row("0.7"),
-    "ppo.max_tokens": Row(ours=f"{_CODE} in training"),
+    "ppo.max_tokens": Row(ours=f"{_CODE}, in training"),
     "ppo.max_grad_norm": Row(ours="it is a common bound"),
     "ppo.value_warmup_steps": Row(
         ours="batch advantages need no value head", improved="an untrained head would guide the policy"
@@ -109,32 +110,49 @@ WITHOUT_EFFECT = {
 
 # Not settings.
 _FIXED = (
-    ("episodes", "one update with a batch each", "", "paper"),
-    ("place of the KL penalty", "", "in the reward", "ours, because as a loss it ignores the reference"),
-    ("probability ratio", "", "of each token", "ours, because a mean over tokens rarely leaves the clip range"),
-    ("dropout", "", "off", "ours, because the ratio of an unchanged policy must be 1"),
-    ("sampling", "", "temperature alone", "ours, because filters sample another distribution than the one trained"),
-    ("programs per evaluation prompt", "1", "2", "ours, because more programs give narrower intervals"),
-    ("seeds", "1", "5", "ours, because another run can give another order"),
+    ("programs per evaluation prompt", "1", "2", "more programs give narrower intervals"),
+    ("seeds", "1", "5", "another run can give another order"),
+    ("place of the KL penalty", "", "in the reward", "as a loss it ignores the reference"),
+    ("probability ratio", "", "of each token", "a mean over tokens rarely leaves the clip range"),
+    ("dropout", "", "off", "the ratio of an unchanged policy must be 1"),
+    ("sampling", "", "temperature alone", "filters sample another distribution than the one trained"),
 )  # fmt: skip
 
 
-def table(exact: Mapping[str, Any], improved: Mapping[str, Any], shown: Callable[[object], str]) -> str:
-    """The table in Markdown.
+def in_words(exact: Mapping[str, Any], improved: Mapping[str, Any], shown: Callable[[object], str]) -> str:
+    """The paper's values, those that it does not give, and those that `IMPROVED` changes, in Markdown.
 
     Args:
         exact, improved: the resolved settings of the two recipes, by dotted name.
         shown: a value as text.
     """
-    lines = [f"| setting | the paper | `{EXACT}` | `{IMPROVED}` | origin |", "|---|---|---|---|---|"]
+    given = [
+        f"`{key}={row.paper}`" if row.paper[0].isdigit() and " " not in row.paper else f"`{key}` {row.paper}"
+        for key, row in ROWS.items()
+        if row.paper
+    ]
+    reasons: dict[str, list[str]] = {}
     for key, row in ROWS.items():
-        values = [shown(each.get(key)) or "-" for each in (exact, improved)]
-        lines.append(f"| `{key}` | {row.paper or '-'} | {' | '.join(values)} | {_origin(row)} |")
-    for name, paper, ours, origin in _FIXED:
-        lines.append(f"| {name} | {paper or '-'} | {ours or 'the same'} | the same | {origin} |")
-    return "\n".join(lines) + "\n"
-
-
-def _origin(row: Row) -> str:
-    origin = f"ours, because {row.ours}" if row.ours else "paper"
-    return f"{origin}; `{IMPROVED}`: ours, because {row.improved}" if row.improved else origin
+        if row.ours:
+            reasons.setdefault(row.ours, []).append(f"`{key}={shown(exact.get(key))}`")
+    changed = [
+        f"* `{key}={shown(improved[key])}`: {row.improved}\n" if key in improved else f"* no `{key}`: {row.improved}\n"
+        for key, row in ROWS.items()
+        if row.improved
+    ]
+    fixed = [
+        f"* {name}: {ours}{f' (the paper: {paper})' if paper else ''}: {reason}\n"
+        for name, paper, ours, reason in _FIXED
+    ]
+    return "".join(
+        [
+            f"The paper's values, of its section 4 and its tables: {'; '.join(given[:_DATA])}. "
+            f"Of RL: {'; '.join(given[_DATA:])}. An episode is one update.\n\n",
+            f"It does not give these. They have our values in `{EXACT}`, for a reason:\n\n",
+            *(f"* {', '.join(keys)}: {reason}\n" for reason, keys in reasons.items()),
+            f"\n`{IMPROVED}` changes:\n\n",
+            *changed,
+            "\nFixed in both:\n\n",
+            *fixed,
+        ]
+    )

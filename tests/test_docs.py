@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -46,6 +47,36 @@ def test_every_setting_of_the_papers_recipe_is_the_papers_or_has_a_reason() -> N
         assert bool(row.improved) == (exact.get(key) != improved.get(key)), key
         if row.paper[:1].isdigit() and key != "reward.unparsable":
             assert float(row.paper.split()[0]) == exact[key], key
+
+
+def test_a_default_on_the_page_of_settings_is_one_that_set_takes() -> None:
+    shown = re.findall(
+        r"^\* `([\w.]+=.+?)`", docs_reference.settings_page().partition("## All settings")[2], re.MULTILINE
+    )
+    assert len(shown) > 60
+    for each in shown:
+        key, value = each.split("=", 1)
+        settings = docs_reference.flat(to_table(resolve("starter", (each,), {})))
+        found = settings[key]
+        assert (json.loads(value) if isinstance(found, list) else value) in (
+            found,
+            docs_reference.value_in_words(found),
+        )
+
+
+def test_an_option_of_several_commands_is_described_once_and_by_each() -> None:
+    page = docs_reference.cli_page()
+    shared = re.findall(
+        r"^  .*?(--[\w-]+)", page.split("## Options of several commands")[1].split("## sce")[0], re.MULTILINE
+    )
+    assert len(shared) == len(set(shared)) > 20
+    for part in page.split("\n## sce ")[1:]:
+        name, text = part.split("\n", 1)
+        of_command = set(
+            re.findall(r"^  (?:-\w, )?(--[\w-]+|-\w\b)", docs_reference.help_of(name.split()), re.MULTILINE)
+        )
+        of_page = set(re.findall(r"^  (?:-\w, )?(--[\w-]+|-\w\b)|`(--[\w-]+)`", text, re.MULTILINE))
+        assert {one or other for one, other in of_page} >= of_command - {"-h", "--help"}, name
 
 
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:

@@ -18,7 +18,7 @@ from places import ROOT
 MOST_WORDS = 40  # in a sentence; 25 is the aim
 MOST_WORDS_OF_README = 700  # without code
 MOST_LINES = 125  # of a page in docs/ that is written by hand
-GENERATED = ("cli.md", "five-prompts.md", "settings.md", "study.md")
+GENERATED = ("cli.md", "settings.md", "study.md")
 PAGES = (
     *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "benchmarks/*.md"),
     "securecoderl_edge/models/*/*.md",

@@ -49,8 +49,7 @@ def table3(
 ) -> None:
     """Train, export and evaluate SFT, the PPO variants, and two baselines without RL.
 
-    The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
-    longer task templates, of which it solves about one in a hundred.
+    The starter recipe has two splits: eval, and hard with longer task templates.
     """
     from securecoderl_edge.export.dispatch import check_type
 

@@ -155,9 +155,8 @@ class PpoSettings:
     advantage: str = setting(
         "rloo",
         "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head; batch: mean of the "
-        "batch, whatever the prompts, divided by its standard deviation. grpo (arXiv:2402.03300): mean of the prompt's "
-        "completions, divided by their standard deviation; each completion counts the same, whatever its length. "
-        "dr-grpo (arXiv:2503.20783): that mean alone; each token counts the same. Both have the KL in the loss.",
+        "batch, whatever the prompts, divided by its standard deviation; grpo (arXiv:2402.03300) and dr-grpo "
+        "(arXiv:2503.20783): mean of the prompt's completions, with the KL in the loss.",
         choices=("gae", *OF_GROUPS, "batch"),
     )
     drop_zero_variance_groups: bool = setting(
@@ -172,8 +171,7 @@ class PpoSettings:
     )
     epochs: int = setting(
         2,
-        "Passes over a batch. With one epoch of one minibatch every ratio is 1 and the clip never acts: `rloo` is then "
-        "RLOO with the KL in the reward. With more of either it is PPO.",
+        "Passes over a batch. With one epoch of one minibatch every ratio is 1 and the clip never acts.",
         minimum=1,
     )
     minibatches: int = setting(
