@@ -108,6 +108,7 @@ class Server:
         config = uvicorn.Config(
             app.asgi,
             http=Connection,
+            loop="asyncio",
             ws="none",
             lifespan="off",
             log_config=None,

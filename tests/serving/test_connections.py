@@ -188,6 +188,27 @@ def test_a_stream_whose_time_is_over_ends_without_an_error_though_nobody_reads(m
     assert cancelled == [True]
 
 
+def test_a_body_in_tiny_chunks_keeps_nobody_waiting_for_more_than_a_small_part_of_it(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[int] = []
+    take = connections.Connection.data_received
+
+    def note(self: Any, data: bytes) -> None:
+        pieces.append(len(data))
+        take(self, data)
+
+    monkeypatch.setattr(connections.Connection, "data_received", note)
+    body = chat().partition(b"\r\n\r\n")[2]
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b" " * 20_000 + body)
+    with serving(scorer) as served:
+        sent = dial(served, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks + b"0\r\n\r\n")
+        assert read_to_the_end(sent).startswith(b"HTTP/1.1 200")
+    assert sum(pieces) > len(chunks)
+    assert max(pieces) <= 4096
+
+
 @pytest.mark.parametrize("is_reading", few([True, False], True), ids=["no body", "no reader"])
 def test_a_server_that_stops_does_not_wait_for_clients_that_neither_send_nor_read(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_reading: bool
