@@ -270,6 +270,17 @@ def test_a_notation_of_calls_is_read_from_the_template() -> None:
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
 
 
+def test_spaces_of_an_answer_that_is_no_call_hold_nobody_up() -> None:
+    body = {"messages": [USER], "tools": [TOOL]}
+    tools = read_tools(body, Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"))
+    assert tools is not None
+    for text in (f"{{}}{' ' * 400_000}x", f"{{{'} ' * 200_000}x", f"```{' ' * 400_000}x"):
+        assert tools.read(text) == (text, [])  # a square of the spaces would take an hour
+    spaces = "\n" * 400_000
+    text = f'{spaces}```json{spaces}{{"name": "look", "arguments": {{}}}}{spaces}```{spaces}'
+    assert tools.read(text) == ("", [{"name": "look", "arguments": "{}"}])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("text", "content", "arguments"),
@@ -318,17 +329,6 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
 
 
 @pytest.mark.parametrize("value", ["3", r'"\ud800"', '"é"', "[[[]]]", "1e300", "9" * 300, '{"": null}'])
-def test_spaces_of_an_answer_that_is_no_call_hold_nobody_up() -> None:
-    body = {"messages": [USER], "tools": [TOOL]}
-    tools = read_tools(body, Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"))
-    assert tools is not None
-    for text in (f"{{}}{' ' * 400_000}x", f"{{{'} ' * 200_000}x", f"```{' ' * 400_000}x"):
-        assert tools.read(text) == (text, [])  # a square of the spaces would take an hour
-    spaces = "\n" * 400_000
-    text = f'{spaces}```json{spaces}{{"name": "look", "arguments": {{}}}}{spaces}```{spaces}'
-    assert tools.read(text) == ("", [{"name": "look", "arguments": "{}"}])
-
-
 def test_a_call_may_be_sent_back(scorer: Scorer, value: str) -> None:
     with talking(scorer, CALL.replace("3", value)) as (served, _):
         message = served.ask("POST", CHAT, {"messages": [USER], "tools": [TOOL]}).record["choices"][0]["message"]
