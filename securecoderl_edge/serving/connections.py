@@ -16,6 +16,8 @@ MOST_FILES = 1 << 16
 HEADER_SECONDS = 10.0
 # For a client that does not read its answer.
 UNREAD_SECONDS = 30.0
+# Read at a time: of a body in chunks of one byte, h11 takes a second for what asyncio would read, and all others wait.
+PIECE_BYTES = 4096
 
 
 class Connection(H11Protocol):
@@ -25,6 +27,7 @@ class Connection(H11Protocol):
         """Close it at once if there are too many."""
         super().connection_made(transport)
         self._active = time.monotonic()
+        transport.max_size = PIECE_BYTES  # type: ignore[attr-defined]  # of asyncio's own loop
         if len(self.connections) > _most_connections():
             transport.abort()
 

@@ -24,6 +24,8 @@ _POLICY = (
 # A name or an IPv4 address, or an IPv6 address without a zone; then perhaps a port.
 _HOST = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+)\])(?::[0-9]+)?")
 _SLASHES = re.compile("/+")
+# Routes would take a line end behind a path for nothing.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -109,6 +111,8 @@ class Guard:
                 raise Fault(
                     401, "missing or wrong key; send the header Authorization: Bearer KEY", code="invalid_api_key"
                 )
+        if _CONTROLS.search(scope["path"]):
+            raise Fault(404, "no such path: it has a control character")
 
     def _is_ours(self, name: str) -> bool:
         try:

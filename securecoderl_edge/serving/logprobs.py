@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 from securecoderl_edge.runtimes.extras import TokenReport
@@ -24,10 +25,7 @@ def of_text(prompt: Sequence[TokenReport], reports: Sequence[TokenReport], text:
     The end token is part of them: clients count on a token for each that was sampled. Offsets are in characters.
     """
     found = [*prompt, *_within(reports, text, keeps_end=True)]
-    offsets, read, decoder = [], 0, codecs.getincrementaldecoder("utf-8")("ignore")
-    for report in found:
-        offsets.append(read)
-        read += len(decoder.decode(_bytes(report.raw)))
+    offsets = list(accumulate(chain(_lengths(prompt), _lengths(found[len(prompt) :])), initial=0))[: len(found)]
     return {
         "tokens": [_name(report.raw) for report in found],
         "token_logprobs": [report.logprob for report in found],
@@ -38,13 +36,20 @@ def of_text(prompt: Sequence[TokenReport], reports: Sequence[TokenReport], text:
 
 def _within(reports: Sequence[TokenReport], text: str, *, keeps_end: bool) -> list[TokenReport]:
     """The tokens up to the one with which a text ends, perhaps with the end token; others were cut off."""
-    size, read, kept = len(text.encode("utf-8")), 0, []
-    for place, report in enumerate(reports):
-        if read >= size and not (keeps_end and place == len(reports) - 1):
+    read, kept = 0, list[TokenReport]()
+    for place, (report, length) in enumerate(zip(reports, _lengths(reports), strict=True)):
+        if read >= len(text) and not (keeps_end and place == len(reports) - 1):
             break
         kept.append(report)
-        read += len(report.raw)
+        read += length
     return kept
+
+
+def _lengths(reports: Sequence[TokenReport]) -> Iterator[int]:
+    """The characters that each token completes; bytes that are part of none make one as well, as in the text."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for left, report in zip(range(len(reports) - 1, -1, -1), reports, strict=True):
+        yield len(decoder.decode(_bytes(report.raw), final=not left))
 
 
 def _entry(raw: str, logprob: float | None) -> dict[str, Any]:

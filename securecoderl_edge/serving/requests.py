@@ -47,8 +47,9 @@ _TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
 _FIELDS: dict[Kind, tuple[str, ...]] = {
     "chat": ("messages", "task", "top_logprobs", "response_format", *_TOOLS, *_SHARED),
     "text": ("prompt", "suffix", "echo", *_SHARED),
-    "infill": ("input_prefix", "input_suffix", "input_extra", "prompt", "n_cmpl", "response_fields", *_SHARED),
-}
+    "infill": ("input_prefix", "input_suffix", "input_extra", "prompt", "n_cmpl", "response_fields",
+               *(name for name in _SHARED if name != "logprobs")),  # llama.cpp's answer has no place for them
+}  # fmt: skip
 # Fields of OpenAI's and of local servers that change no answer, alone or without another one that is refused; and
 # llama.cpp's order of sampling steps, its times and its adapters, in whose place ours hold.
 _IGNORED = (

@@ -36,6 +36,8 @@ MAX_ENTRIES, MAX_ECHOED, MAX_ECHOED_ALTERNATIVES = 1 << 18, 16, 5
 
 # As browsers send it: no path, no wildcard. Editors have schemes of their own.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._\[\]:-]+")
+# No browser sends these, so they would allow nothing.
+_UNSENT = re.compile(r"https?://.*[A-Z].*|http://.*:80|https://.*:443")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,10 @@ class ServeSettings(RuntimeSettings):
             if not _ORIGIN.fullmatch(origin):
                 raise UsageError(
                     f"--allow-origin {origin}: expected a scheme, a name and perhaps a port, such as http://localhost:3000"
+                )
+            if _UNSENT.fullmatch(origin):
+                raise UsageError(
+                    f"--allow-origin {origin}: browsers send names in lower case, and no port where it is the usual one"
                 )
         try:
             ipaddress.ip_address(self.host)

@@ -31,8 +31,8 @@ from securecoderl_edge.system.processes import allow_files
 
 # Accepted at once, before they are counted.
 _BACKLOG = 256
-# For requests in progress when the server is asked to stop.
-STOP_SECONDS = 10
+# For requests in progress when the server is asked to stop, and then for answers that say so.
+STOP_SECONDS, LAST_SECONDS = 10, 0.5
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -108,6 +108,7 @@ class Server:
         config = uvicorn.Config(
             app.asgi,
             http=Connection,
+            loop="asyncio",
             ws="none",
             lifespan="off",
             log_config=None,
@@ -210,6 +211,9 @@ class _Uvicorn(uvicorn.Server):
         while not self._is_urgent and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
         self._end_requests()
+        await asyncio.sleep(LAST_SECONDS)
+        for connection in list(self.server_state.connections):  # of clients that send no body, or do not read
+            connection.transport.abort()
 
 
 def _report_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

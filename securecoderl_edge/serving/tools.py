@@ -20,7 +20,8 @@ from securecoderl_edge.text import replace_surrogates
 
 MOST_TOOLS, MOST_CALLS = 32, 8
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_ALONE = re.compile(r"\s*(?:```(?:json)?\s*)?(?P<object>\{.*\})\s*(?:```)?\s*", re.DOTALL)
+# Of a stripped text: with two runs of spaces next to each other it would take the square of their length.
+_ALONE = re.compile(r"(?:```(?:json)?\s*)?(?P<object>\{.*\})(?:\s*```)?", re.DOTALL)
 _PROBE, _VALUE = "probe_function", "probe_value"
 
 
@@ -84,7 +85,7 @@ class Tools:
         calls: list[dict[str, str]] = []
         before = self.notation.before.strip()
         if before not in text:
-            alone = _ALONE.fullmatch(text)
+            alone = _ALONE.fullmatch(text.strip())
             found = self._call_at(alone["object"], 0) if alone else None
             return ("", [found[0]]) if alone and found and found[1] == len(alone["object"]) else (text, [])
         start = text.find(before) if before else len(text) - len(text.lstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -263,6 +264,40 @@ def test_an_editor_keeps_its_cache_beside_chats(files: Path, name: str) -> None:
             text = [*text[:-1], *(chance.randrange(60, 100) for _ in range(2))]
             while decoder.step():
                 pass
+    finally:
+        context.close()
+        model.close()
+
+
+@pytest.mark.parametrize("longs", [1, 2])
+def test_long_prompts_are_computed_though_short_ones_keep_coming(files: Path, longs: int) -> None:
+    model = LlamaModel(files / "llama.gguf")
+    context = model.open_context(6, 512, 1, float32_cache=True)
+    decoder = BatchDecoder(model, context, portion=16)
+    keys, begun = itertools.count(), 0
+    waiting = {("long", number) for number in range(longs)}
+
+    def task(key: Any, size: int) -> GgufTask:
+        return GgufTask(key, [60 + (begun + at) % 40 for at in range(size)], Sampling(0.0, 1), (1, 0, 0))
+
+    def ask_briefly() -> None:
+        nonlocal begun
+        begun += 1
+        decoder.add([task(next(keys), 30)])
+
+    try:
+        decoder.add([task(key, 400 + key[1]) for key in sorted(waiting)])
+        for _ in range(4):
+            ask_briefly()
+        # Each step gives half of its 16 tokens to the prompt that has waited longest, whatever else there is.
+        for _ in range(longs * 400 // 8 + 60):
+            for progress in decoder.step():
+                if progress.completion is not None and progress.key in waiting:
+                    waiting.remove(progress.key)
+                elif progress.completion is not None:
+                    ask_briefly()
+        assert not waiting
+        assert begun > longs * 400 * 7 // 8 // 30  # the short ones got the other half meanwhile
     finally:
         context.close()
         model.close()

@@ -17,7 +17,7 @@ from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.tools import Notation, find_notation
+from securecoderl_edge.serving.tools import Notation, find_notation, read_tools
 from securecoderl_edge.text import SEAM
 
 # As Qwen2.5's, without its words.
@@ -268,6 +268,17 @@ def test_a_notation_of_calls_is_read_from_the_template() -> None:
 
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
+
+
+def test_spaces_of_an_answer_that_is_no_call_hold_nobody_up() -> None:
+    body = {"messages": [USER], "tools": [TOOL]}
+    tools = read_tools(body, Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"))
+    assert tools is not None
+    for text in (f"{{}}{' ' * 400_000}x", f"{{{'} ' * 200_000}x", f"```{' ' * 400_000}x"):
+        assert tools.read(text) == (text, [])  # a square of the spaces would take an hour
+    spaces = "\n" * 400_000
+    text = f'{spaces}```json{spaces}{{"name": "look", "arguments": {{}}}}{spaces}```{spaces}'
+    assert tools.read(text) == ("", [{"name": "look", "arguments": "{}"}])
 
 
 @pytest.mark.parametrize("stream", [False, True])

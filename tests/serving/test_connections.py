@@ -21,7 +21,7 @@ from quick import few
 from served import CHAT, EchoRuntime, Served, serving
 
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving import app, connections
+from securecoderl_edge.serving import app, connections, server
 from securecoderl_edge.serving.server import _report_error
 from securecoderl_edge.system.processes import allow_files
 
@@ -186,6 +186,49 @@ def test_a_stream_whose_time_is_over_ends_without_an_error_though_nobody_reads(m
 
     asyncio.run(stream())
     assert cancelled == [True]
+
+
+def test_a_body_in_tiny_chunks_keeps_nobody_waiting_for_more_than_a_small_part_of_it(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[int] = []
+    take = connections.Connection.data_received
+
+    def note(self: Any, data: bytes) -> None:
+        pieces.append(len(data))
+        take(self, data)
+
+    monkeypatch.setattr(connections.Connection, "data_received", note)
+    body = chat().partition(b"\r\n\r\n")[2]
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in b" " * 20_000 + body)
+    with serving(scorer) as served:
+        sent = dial(served, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks + b"0\r\n\r\n")
+        assert read_to_the_end(sent).startswith(b"HTTP/1.1 200")
+    assert sum(pieces) > len(chunks)
+    assert max(pieces) <= 4096
+
+
+@pytest.mark.parametrize("is_reading", few([True, False], True), ids=["no body", "no reader"])
+def test_a_server_that_stops_does_not_wait_for_clients_that_neither_send_nor_read(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_reading: bool
+) -> None:
+    monkeypatch.setattr(server, "STOP_SECONDS", 0.2)
+    runtime = EchoRuntime(lambda task: "#" + "\u4e00" * 3000)
+    runtime.context = 5000
+    with (
+        serving(scorer, runtime, rows=64, context=5000, max_tokens=2000, max_samples=32) as served,
+        socket.socket() as client,
+    ):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.port))
+        client.sendall(chat()[:-5] if is_reading else chat(n=32, max_tokens=1500, stream=True))
+        served.wait_for(lambda: any(each._has_request() for each in connections_of(served)))
+        if not is_reading:
+            served.wait_for(lambda: any(each.flow.write_paused for each in connections_of(served)))
+        served.server.stop()
+        served.wait_for(lambda: open_connections(served) == 0)
+    assert caplog.records == []  # uvicorn, which would wait longer, reports tasks that it ends
 
 
 def test_the_limit_of_open_files_is_raised() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -425,6 +426,19 @@ def test_unknown_paths_and_methods_have_an_error_in_openais_format(
     assert (answer.status, answer.error["type"]) == (status, "invalid_request_error")
 
 
+@pytest.mark.parametrize("end", ["%0A", "%0a/", "%0D%0A", "%00", "%7F", "/%0A"])
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/"), ("GET", "/page.js"), ("GET", "/v1/models/echo"), ("POST", CHAT), ("POST", TEXT)]
+)
+def test_a_path_with_a_control_character_is_unknown_and_not_in_the_metrics(
+    server: Served, method: str, path: str, end: str
+) -> None:
+    answer = server.ask(method, path + end, {"prompt": "x"} if method == "POST" else None)
+    assert (answer.status, answer.error["type"]) == (404, "invalid_request_error")
+    for line in server.ask("GET", "/metrics").body.decode().splitlines():
+        assert re.fullmatch(r'# .*|sce_\w+(\{(\w+="[^"]+",?)+\})? [0-9.e+-]+', line)
+
+
 @pytest.mark.parametrize("path", ["/health/", "//health", "/health///"])
 def test_slashes_too_many_do_not_count_and_nothing_is_redirected(server: Served, path: str) -> None:
     answer = server.ask("GET", path)
@@ -522,8 +536,10 @@ def test_pages_of_allowed_origins_may_use_the_server_and_no_others(scorer: Score
 
 
 @pytest.mark.parametrize(
-    "origin", ["*", "null", "localhost:3000", "http://", "http://a/b", "http://a b", "http://*", ""]
-)
+    "origin",
+    ["*", "null", "localhost:3000", "http://", "http://a/b", "http://a b", "http://*", "", "http://A:3000",
+     "HTTP://a", "http://a:80", "https://a:443"],
+)  # fmt: skip
 def test_an_origin_to_allow_is_one_that_browsers_send(origin: str) -> None:
     with pytest.raises(UsageError, match="--allow-origin"):
         ServeSettings(allow_origin=(origin,))

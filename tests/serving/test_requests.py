@@ -268,6 +268,13 @@ def test_a_hole_needs_a_model_that_can_fill_it() -> None:
             parse(asked, CHAT_MODEL, kind)  # type: ignore[arg-type]
 
 
+def test_a_filling_has_no_place_for_log_probabilities() -> None:
+    assert not parse({"input_prefix": "a", "logprobs": False}, ABLE, "infill").reports
+    with pytest.raises(Fault) as caught:
+        parse({"input_prefix": "a", "logprobs": 1}, ABLE, "infill")
+    assert (caught.value.status, caught.value.param) == (400, "logprobs")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial as partial_of
 from typing import Any
@@ -84,8 +84,7 @@ class BatchDecoder:
 
     Args:
         reuses_prefixes: reuse prefixes of earlier prompts, also of those in earlier requests.
-        portion: tokens of prompts that a step computes at most, those of the shortest rest first; None: `add` computes
-            whole prompts.
+        portion: tokens of prompts that a step computes at most, see `_shares`; None: `add` computes whole prompts.
     """
 
     def __init__(
@@ -135,15 +134,13 @@ class BatchDecoder:
         """Compute prompts, at most so many tokens of them; first those that others copy."""
         for _ in range(2):
             self._waiting = [each for each in self._waiting if not self._begin(each)]
-            unready = [(row, each) for row, each in sorted(self._sequences.items()) if not each.is_ready]
-            if portion is not None:
-                unready.sort(key=lambda pair: pair[1].missing)
+            unready = {row: each for row, each in sorted(self._sequences.items()) if not each.is_ready}
+            shares = _shares(unready, portion)
+            portion = None if portion is None else portion - sum(shares.values())
             tokens: list[tuple[int, int, int]] = []
             ends: list[tuple[_Sequence, int]] = []
-            for row, sequence in unready:
-                size = sequence.missing if portion is None else min(sequence.missing, portion)
-                portion = None if portion is None else portion - size
-                end = sequence.filled + size
+            for row, sequence in unready.items():
+                end = sequence.filled + shares[row]
                 if sequence.task.extras.reports_prompt:
                     self._report_prompt(row, end)
                 tokens += [(sequence.task.prompt[at], at, row) for at in range(sequence.filled, end)]
@@ -299,6 +296,23 @@ class BatchDecoder:
                 progress.append(DecodingProgress(sequence.task.key, "".join(sequence.news), done))
                 sequence.news.clear()
         return progress
+
+
+def _shares(unready: Mapping[int, _Sequence], portion: int | None) -> dict[int, int]:
+    """The tokens of each prompt that are computed next, by row: half of the portion for the oldest, then the shortest.
+
+    With the shortest rest alone a long prompt would wait as long as short ones keep coming.
+    """
+    if portion is None:
+        return {row: sequence.missing for row, sequence in unready.items()}
+    shares, left = dict.fromkeys(unready, 0), portion
+    turns = [(row, -(-portion // 2)) for row in sorted(unready, key=lambda row: unready[row].partial.started)[:1]]
+    turns += [(row, portion) for row in sorted(unready, key=lambda row: unready[row].missing)]
+    for row, most in turns:
+        size = min(unready[row].missing - shares[row], most, left)
+        shares[row] += size
+        left -= size
+    return shares
 
 
 def _shared_prefix(tasks: Sequence[GgufTask]) -> Sequence[int]:
