@@ -665,6 +665,40 @@ def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Pat
         CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("suffix", [".in", ".out"])
+@pytest.mark.parametrize("kind", ["link", "broken link", "link to a folder", "pipe", "folder"])
+def test_a_test_elsewhere_is_an_error(tmp_path: Path, kind: str, suffix: str) -> None:
+    """A program could print a file of the user, and a report would show it."""
+    folder = gate_folder(tmp_path)
+    (tmp_path / "key").write_text("4")
+    test = folder / f"double.7{suffix}"
+    (folder / "double.7.in").write_text("4")
+    (folder / "double.7.out").write_text("8")
+    test.unlink()
+    match kind:
+        case "link":
+            test.symlink_to("../key")
+        case "broken link":
+            test.symlink_to("nowhere")
+        case "link to a folder":
+            test.symlink_to("..")
+        case "pipe":
+            os.mkfifo(test)
+        case "folder":
+            test.mkdir()
+    with pytest.raises(UsageError, match=rf"double.7{suffix}: not a regular file of "):
+        CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
+
+
+def test_a_test_may_be_a_link_within_the_folder(tmp_path: Path) -> None:
+    folder = gate_folder(tmp_path)
+    (folder / "tests").mkdir()
+    (folder / "tests" / "four").write_text("4")
+    (folder / "double.7.in").symlink_to("tests/four")
+    (folder / "double.7.out").write_text("9")
+    assert "double.py: fails: passes 2 of 3 tests" in score(str(folder)).output
+
+
 @pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py"])
 def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
