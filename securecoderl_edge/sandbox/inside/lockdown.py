@@ -252,8 +252,8 @@ class Seal:
     Args:
         program: a filter with a place for the process id.
         place: the offset of that place.
-        reader: a process that reads its memory, or 0. For that the test process becomes dumpable. Its parent is not: tests
-            are in its Landlock domain, and could open the inputs of the next ones through ``/proc/PARENT/fd``.
+        reader: a process that reads its memory, or 0. For that the test process becomes dumpable. Its parent is not:
+            tests are in its Landlock domain, and could open the inputs of the next ones through ``/proc/PARENT/fd``.
     """
 
     def __init__(self, program: bytes, place: int, reader: int = 0) -> None:
