@@ -467,6 +467,16 @@ def test_the_files_behind_an_unreadable_one_are_scanned(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, "scanned 3 files, ran none; 2 with findings\n")
 
 
+@pytest.mark.parametrize("encoding", ["punycode", "IDNA", "rot13", "base64", "undefined", "utf-16", "nothing"])
+def test_a_program_in_no_encoding_of_programs_is_one_sentence(tmp_path: Path, encoding: str) -> None:
+    """To decode some takes quadratic time, outside of the sandbox."""
+    program = tmp_path / "x.py"
+    program.write_bytes(f"# coding: {encoding}\n{'a' * 99}-{'b' * 99}\n".encode())
+    result = score(str(program), "--input", "1", "--expect", "1")
+    assert isinstance(result.exception, SceError)
+    assert "x.py: not UTF-8 text" in str(result.exception)
+
+
 def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8").partition("## Before a commit")[2]
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
