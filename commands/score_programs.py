@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
-import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -20,6 +20,7 @@ from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language, language_of_file
+from securecoderl_edge.languages.python_source import declared_encoding
 from securecoderl_edge.languages.targets import TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import MAX_TESTS
@@ -158,13 +159,17 @@ def _read_program(path: Path, language: Language) -> str:
     if path.suffix == ".ipynb":
         raise UsageError(f"{path}: a notebook, not a program. Convert it with: jupyter nbconvert --to script")
     try:
-        # In Python, a comment can name another encoding.
-        with tokenize.open(path) if language == PYTHON else path.open(encoding="utf-8") as file:
-            text = file.read(_LONGEST_PROGRAM + 1)
+        with path.open("rb") as file:
+            encoding = "utf-8"
+            if language == PYTHON:  # where a comment can name another encoding
+                encoding = declared_encoding(lambda: file.readline(_LONGEST_PROGRAM))
+                file.seek(0)
+            with io.TextIOWrapper(file, encoding) as decoded:
+                text = decoded.read(_LONGEST_PROGRAM + 1)
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from None
-    except SyntaxError as error:
-        raise SceError(f"{path}: not UTF-8 text ({error.msg})") from None
+    except (SyntaxError, UnicodeError) as error:
+        raise SceError(f"{path}: not UTF-8 text ({error})") from None
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:

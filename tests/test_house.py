@@ -259,6 +259,20 @@ def test_no_text_is_executed_outside_the_sandbox() -> None:
     assert len(calls) == 1
 
 
+def test_no_interpreter_that_is_started_imports_from_the_current_folder() -> None:
+    """With ``-c`` and ``-m`` Python looks there first, unless ``-P`` comes before."""
+    started = [
+        [ast.unparse(word) for word in node.elts]
+        for folder in (CORE, EXPORT, COMMANDS)
+        for path in sources(folder)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.List, ast.Tuple)) and {"'-c'", "'-m'"} & set(map(ast.unparse, node.elts))
+    ]
+    interpreters = [words for words in started if words[0] == "sys.executable"]
+    assert interpreters
+    assert [words for words in interpreters if words[1] != "'-P'"] == []
+
+
 def test_only_what_the_user_names_is_looked_for_in_a_network() -> None:
     """By the hub's client and pip; the others are the server, a cluster, and pairs of sockets."""
     clients = {"urllib.request", "http.client", "requests", "httpx", "aiohttp", "ftplib", "smtplib", "huggingface_hub"}

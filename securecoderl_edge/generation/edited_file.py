@@ -6,7 +6,6 @@ import difflib
 import io
 import os
 import shutil
-import tokenize
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.statements import lines_of
 from securecoderl_edge.languages.language import PYTHON, language_of_file
+from securecoderl_edge.languages.python_source import declared_encoding
 from securecoderl_edge.system.files import temporary_beside
 
 _SUFFIXES = (PYTHON.suffix, ".pyw", "")
@@ -90,7 +90,7 @@ def read_edited_file(path: Path) -> EditedFile:
         text = data.decode(encoding)
     except OSError as error:
         raise UsageError(f"--edit {path}: {error.strerror}") from None
-    except (SyntaxError, ValueError, LookupError):  # the last of a codec that is not of text, such as rot13
+    except (SyntaxError, ValueError):
         raise UsageError(f"--edit {path}: not a text file, or not in the encoding that it declares") from None
     if "\0" in text:
         raise UsageError(f"--edit {path}: a binary file")
@@ -103,4 +103,4 @@ def _encoding_of(data: bytes) -> str:
     Raises:
         SyntaxError: it is unknown.
     """
-    return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
+    return declared_encoding(io.BytesIO(data).readline)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import codecs
 import keyword
 import re
 import threading
+import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # What `ast.literal_eval` and work with its value raise for text that is no usable literal.
@@ -50,6 +52,9 @@ _FOREIGN_LINES = (
 )
 _FOREIGN = re.compile(rf"^[ \t]*+(?:{'|'.join(_FOREIGN_LINES)})|<[|｜]?fim[▁_]", re.MULTILINE)
 
+# Of host names. To decode a long text takes quadratic time, outside of the sandbox.
+_NOT_FOR_PROGRAMS = frozenset(("idna", "punycode"))
+
 # Python 3.11 raises SystemError if two threads take turns within one tree.
 _parsing = threading.Lock()
 
@@ -60,6 +65,22 @@ def syntax_tree(source: str, mode: str = "exec") -> Any:
         raise ValueError("too long to be parsed")
     with _parsing:
         return ast.parse(source, mode=mode)
+
+
+def declared_encoding(readline: Callable[[], bytes]) -> str:
+    """The encoding that a Python file declares, from the function that reads its lines.
+
+    Raises:
+        SyntaxError: it is unknown, none of texts, or none for programs (`_NOT_FOR_PROGRAMS`).
+    """
+    name = tokenize.detect_encoding(readline)[0]
+    try:
+        "".encode(name)
+    except (LookupError, UnicodeError):  # such as rot13 and undefined
+        raise SyntaxError(f"not an encoding of texts: {name}") from None
+    if codecs.lookup(name).name in _NOT_FOR_PROGRAMS:
+        raise SyntaxError(f"not an encoding of programs: {name}")
+    return name
 
 
 def parse(source: str) -> ast.Module | None:

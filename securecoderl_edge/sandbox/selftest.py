@@ -222,7 +222,7 @@ class _Canaries:
     def set_up(cls, secret: str) -> Iterator[_Canaries]:
         """Set them up, and remove them afterwards; the file and our environment hold the secret."""
         # This process waits until it is killed or its input is closed; it inherits our environment.
-        command = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+        command = [sys.executable, "-P", "-S", "-c", "import sys; sys.stdin.read()"]
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sce-doctor-")))
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

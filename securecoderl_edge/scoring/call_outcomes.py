@@ -92,13 +92,17 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
 
 
 class _Items:
-    """What can be searched and equals nothing else, such as a generator."""
+    """What can be searched and equals nothing else, such as a generator; perhaps only the first items of it."""
 
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
+    def __init__(self, items: list[Any], *, are_all: bool) -> None:
+        self._items, self._are_all = items, are_all
 
     def __contains__(self, item: object) -> bool:
-        return item in self._items
+        if item in self._items:
+            return True
+        if not self._are_all:
+            raise ValueError("not among the first items")  # so neither `in` nor `not in` holds
+        return False
 
 
 def _of_kind(kind: type, value: Any) -> Any:
@@ -123,7 +127,8 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "bytearray": lambda data: bytearray(_of_kind(bytes, data)),
     "dict_keys": lambda keys: dict.fromkeys(_spread(_of_kind(list, keys))).keys(),
     "dict_items": _dict_items,
-    "items": lambda items: _Items(_of_kind(list, items)),
+    "items": lambda items: _Items(_of_kind(list, items), are_all=True),
+    "first_items": lambda items: _Items(_of_kind(list, items), are_all=False),
     "frozenset": lambda items: frozenset(_of_kind(set, items)),
     "nan": lambda: math.nan,
     "other": lambda *_: object(),

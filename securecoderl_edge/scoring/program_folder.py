@@ -5,8 +5,8 @@ The tests of ``double.py`` are ``double.in`` and ``double.out``, or ``double.1.i
 ``test_double.py``. With problems, ``mbpp/11.py`` is a program for the problem ``mbpp/11``, and ``mbpp/11.2.py`` its
 sample 2.
 
-An input without an output, tests of both kinds, and links to programs elsewhere are errors: nothing would tell that
-they were left out.
+An input without an output, tests of both kinds, and links to elsewhere are errors: nothing would tell that they were
+left out, and a program could print what they lead to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
-from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.test_file import read_test_file
 from securecoderl_edge.sandbox.source_files import (
@@ -57,8 +56,9 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
             continue
         name = os.path.relpath(os.path.splitext(file.path)[0], folder)
         if problems is None:
-            problem, sample = _with_its_tests(path, name, file), 0
-            files.left_out.subtract(each.suffix for suffix in (".in", ".out") for each in _numbered(path, suffix))
+            inputs, outputs = (_numbered(path, suffix, folder) for suffix in (".in", ".out"))
+            problem, sample = _with_its_tests(path, name, file, inputs, outputs), 0
+            files.left_out.subtract(each.suffix for each in (*inputs, *outputs))
         else:
             problem, sample = _among(problems, name, path)
         if problem.language != file.language.name:
@@ -74,10 +74,9 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
     return found, +files.left_out
 
 
-def _with_its_tests(path: Path, name: str, file: SourceFile) -> Problem:
+def _with_its_tests(path: Path, name: str, file: SourceFile, inputs: list[Path], outputs: list[Path]) -> Problem:
     test_file = path.with_name(f"test_{path.stem}.py")
-    outputs = _numbered(path, ".out")
-    for each in _numbered(path, ".in"):
+    for each in inputs:
         if each.with_suffix(".out") not in outputs:
             raise UsageError(f"{each}: an input without an output. Expected {each.with_suffix('.out').name}.")
     if test_file.is_file() and outputs:
@@ -89,33 +88,34 @@ def _with_its_tests(path: Path, name: str, file: SourceFile) -> Problem:
         raise UsageError(
             f"{path}: no tests. Expected {path.stem}.in and {path.stem}.out, or {test_file.name}, or --problems FILE."
         )
-    tests = tuple(Test(_input_of(each), _text(SourceFile(str(each), file.language))) for each in outputs)
+    texts = {each: _text(SourceFile(str(each), file.language)) for each in (*inputs, *outputs)}
+    tests = tuple(Test(texts.get(each.with_suffix(".in"), ""), texts[each]) for each in outputs)
     for each, test in zip(outputs, tests, strict=True):
         if not test.output.strip():
             raise SceError(f"{each}: empty, so a program that prints nothing would pass")
     return Problem(name, "", tests=tests, language=file.language.name)
 
 
-def _numbered(program: Path, suffix: str) -> list[Path]:
-    """The inputs or outputs of a program, in the order of their numbers."""
+def _numbered(program: Path, suffix: str, folder: Path) -> list[Path]:
+    """The inputs or outputs of a program, in the order of their numbers.
+
+    Raises:
+        UsageError: one is no file of this folder.
+    """
     numbers = {each: _number(each, program.stem) for each in program.parent.iterdir() if each.suffix == suffix}
     found = {each: number for each, number in numbers.items() if number is not None}
+    for each in found:
+        if not each.is_file() or not each.resolve().is_relative_to(folder.resolve()):
+            raise UsageError(f"{each}: not a regular file of {folder}. Put it there, or remove it.")
     return sorted(found, key=lambda each: (found[each], each.name))
 
 
 def _number(path: Path, stem: str) -> int | None:
     """Of an input or output of a program: 0 for ``STEM.out``; None for another file."""
-    if not path.is_file():
-        return None
     if path.stem == stem:
         return 0
     match = _SAMPLE.fullmatch(path.stem)
     return int(match[2]) if match is not None and match[1] == stem else None
-
-
-def _input_of(output: Path) -> str:
-    path = output.with_suffix(".in")
-    return _text(SourceFile(str(path), PYTHON)) if path.is_file() else ""
 
 
 def _among(problems: Mapping[str, Problem], name: str, path: Path) -> tuple[Problem, int]:

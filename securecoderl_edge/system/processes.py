@@ -38,13 +38,14 @@ _Result = TypeVar("_Result")
 def module_command(module: str, *folders: Path) -> list[str]:
     """The command line that runs ``module`` with the imports of this process; the module's own arguments can follow.
 
-    ``python -m`` would search the current folder first, where a user may have a ``queue.py`` of their own.
+    The current folder is not searched, where a user may have a ``queue.py`` of their own, or a ``json.py`` that a model
+    wrote: that would run outside of the sandbox.
 
     Args:
         folders: are searched first.
     """
     paths = [*map(str, folders), *(path for path in sys.path if path)]
-    return [sys.executable, "-c", _START, json.dumps(paths), module]
+    return [sys.executable, "-P", "-c", _START, json.dumps(paths), module]
 
 
 def child_environment() -> dict[str, str]:

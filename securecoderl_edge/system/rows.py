@@ -22,6 +22,8 @@ LONGEST_LINE = 1 << 26
 _MOST_CONTAINERS, _MOST_COMMAS = 2_000_000, 4_000_000
 # In a row; a compressed file can have billions.
 _MOST_BLANK = 10_000_000
+# `LONGEST_LINE` times, in a line that is left out.
+_MOST_PARTS = 16
 # What reading a compressed file that is damaged raises; bzip2 raises an OSError without a number.
 DAMAGES = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -127,17 +129,21 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes | None]:
     """The lines of a file; None for one that is longer than `LONGEST_LINE`, which a small compressed file can have.
 
     Raises:
-        SceError: it has nothing but blank lines for too long.
+        SceError: it has nothing but blank lines for too long, or a line that does not end.
     """
     blank = 0
+    name = getattr(file, "name", "the file")
     while line := file.readline(LONGEST_LINE):
         is_whole = len(line) < LONGEST_LINE or line.endswith(b"\n")
-        while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-            line = file.readline(LONGEST_LINE)
         blank = blank + 1 if line.isspace() else 0
         if blank > _MOST_BLANK:
-            raise SceError(f"{getattr(file, 'name', 'the file')}: more than {_MOST_BLANK:,} blank lines")
+            raise SceError(f"{name}: more than {_MOST_BLANK:,} blank lines")
         yield line if is_whole else None
+        parts = 1  # read after the line was reported, for callers that stop there
+        while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            line, parts = file.readline(LONGEST_LINE), parts + 1
+            if parts > _MOST_PARTS:
+                raise SceError(f"{name}: a line of more than {_MOST_PARTS * LONGEST_LINE >> 30} GiB")
 
 
 def decode_line(line: bytes, where: str) -> Any:

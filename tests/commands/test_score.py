@@ -467,6 +467,16 @@ def test_the_files_behind_an_unreadable_one_are_scanned(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, "scanned 3 files, ran none; 2 with findings\n")
 
 
+@pytest.mark.parametrize("encoding", ["punycode", "IDNA", "rot13", "base64", "undefined", "utf-16", "nothing"])
+def test_a_program_in_no_encoding_of_programs_is_one_sentence(tmp_path: Path, encoding: str) -> None:
+    """To decode some takes quadratic time, outside of the sandbox."""
+    program = tmp_path / "x.py"
+    program.write_bytes(f"# coding: {encoding}\n{'a' * 99}-{'b' * 99}\n".encode())
+    result = score(str(program), "--input", "1", "--expect", "1")
+    assert isinstance(result.exception, SceError)
+    assert "x.py: not UTF-8 text" in str(result.exception)
+
+
 def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8").partition("## Before a commit")[2]
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
@@ -663,6 +673,40 @@ def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Pat
     (folder / "wrong.py").symlink_to(elsewhere)
     with pytest.raises(UsageError, match="1 links to elsewhere, which are not run"):
         CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("suffix", [".in", ".out"])
+@pytest.mark.parametrize("kind", ["link", "broken link", "link to a folder", "pipe", "folder"])
+def test_a_test_elsewhere_is_an_error(tmp_path: Path, kind: str, suffix: str) -> None:
+    """A program could print a file of the user, and a report would show it."""
+    folder = gate_folder(tmp_path)
+    (tmp_path / "key").write_text("4")
+    test = folder / f"double.7{suffix}"
+    (folder / "double.7.in").write_text("4")
+    (folder / "double.7.out").write_text("8")
+    test.unlink()
+    match kind:
+        case "link":
+            test.symlink_to("../key")
+        case "broken link":
+            test.symlink_to("nowhere")
+        case "link to a folder":
+            test.symlink_to("..")
+        case "pipe":
+            os.mkfifo(test)
+        case "folder":
+            test.mkdir()
+    with pytest.raises(UsageError, match=rf"double.7{suffix}: not a regular file of "):
+        CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
+
+
+def test_a_test_may_be_a_link_within_the_folder(tmp_path: Path) -> None:
+    folder = gate_folder(tmp_path)
+    (folder / "tests").mkdir()
+    (folder / "tests" / "four").write_text("4")
+    (folder / "double.7.in").symlink_to("tests/four")
+    (folder / "double.7.out").write_text("9")
+    assert "double.py: fails: passes 2 of 3 tests" in score(str(folder)).output
 
 
 @pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py"])

@@ -274,6 +274,7 @@ def test_a_diff_can_be_applied(tmp_path: Path) -> None:
     ("a.py", b"x = '\0'", "a binary file"),
     ("a.py", b"\xff\xfe", "not a text file, or not in the encoding that it declares"),
     ("a.py", b"# coding: rot13\n", "not a text file, or not in the encoding that it declares"),
+    ("a.py", b"# coding: punycode\n", "not a text file, or not in the encoding that it declares"),
     ("a.py", b"# coding: zip\n", "not a text file, or not in the encoding that it declares"),
     ("a.py", b"# coding: nothing\n", "not a text file, or not in the encoding that it declares"),
 ])  # fmt: skip

@@ -136,6 +136,27 @@ sys.exit(77)
     assert later == [first, first]
 
 
+def test_a_test_opens_no_file_of_the_processes_above(sandbox: SandboxPool) -> None:
+    """Memory files are beyond Landlock, and those of later tests are open in the supervisor."""
+    program = """
+import os
+supervisor, zygote, seen = os.getppid(), os.getpgrp(), []
+for process in (supervisor, zygote):
+    for number in range(64):
+        for look in (os.stat, lambda path: os.read(os.open(path, os.O_RDONLY), 99)):
+            try:
+                seen.append((process, number, look(f"/proc/{process}/fd/{number}")))
+            except OSError:
+                pass
+def f(seen=seen): return seen
+print(seen)
+"""
+    run = sandbox.run(program, ["one", "another"], calls=[FunctionCall("f()"), FunctionCall("assert f() == []", True)])
+    first, second, value, assertion = run.executions
+    assert (first.stdout, second.stdout) == ("[]\n", "[]\n")
+    assert (value.value, assertion.value) == ("[]", "True")
+
+
 def test_a_program_finds_nothing_of_the_rehearsal(sandbox: SandboxPool) -> None:
     program = "import linecache\nprint(linecache.cache, [name for name in globals() if name[0] != '_'])"
     assert sandbox.run(program, [""]).executions[0].stdout == "{} ['linecache']\n"

@@ -156,6 +156,13 @@ def test_the_expected_value_stays_outside(assertion: str, expression: str, expec
         ("10 ** 5000", "assert f() not in [1, 2]", "pass"),
         ("'a' * 200_000", "assert 'b' not in f()", "pass"),
         ("set(range(60_000))", "assert 59_999 in f()", "pass"),
+        ("(n for n in range(60_000))", "assert 7 in f()", "pass"),
+        ("(n for n in range(60_000))", "assert 7 not in f()", "wrong"),
+        # Of so many items, which may be endless, not all are searched.
+        ("(n for n in range(60_000))", "assert 59_999 in f()", "wrong"),
+        ("(n for n in range(60_000))", "assert 59_999 not in f()", "wrong"),
+        ("__import__('itertools').repeat(1)", "assert 2 not in f()", "wrong"),
+        ("map(str, range(8192))", "assert '8192' not in f()", "pass"),
         ("(lambda a: a.append(a) or a)([1])", "assert f() != 3", "pass"),
         ("(lambda a: a.append(a) or a)([1])", "assert f() == [1]", "wrong"),
     ],

@@ -1,15 +1,18 @@
-"""Waiting for the result of a future, which a signal must be able to end."""
+"""Child processes, and waiting for the result of a future, which a signal must be able to end."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.system.processes import result_of
+from securecoderl_edge.system.processes import child_environment, module_command, result_of
 
 
 class Signalled(Exception):
@@ -49,3 +52,18 @@ def test_a_result_and_an_exception_are_those_of_the_future() -> None:
     assert result_of(good) == "here"
     with pytest.raises(ValueError, match="why"):
         result_of(bad)
+
+
+def test_a_child_runs_no_file_of_the_current_folder(tmp_path: Path) -> None:
+    """There a model may have written a program of the name of a module, which would run outside of the sandbox."""
+    for name in sys.stdlib_module_names:
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} was executed')")
+    done = subprocess.run(
+        module_command("securecoderl_edge.scoring.own_reward_worker"),
+        cwd=tmp_path,
+        env=child_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,21 @@ def test_a_line_without_an_end_is_an_error_and_is_not_held(tmp_path: Path, monke
     assert broken == [2]
     with pytest.raises(SceError, match=r"x\.jsonl:2: a line of more than"):
         list(read_jsonl(path))
+
+
+def test_of_a_line_that_does_not_end_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
+    path = tmp_path / "x.jsonl"
+    path.touch()
+    os.truncate(path, 1 << 44)
+    with pytest.raises(SceError, match=r"x\.jsonl:1: a line of more than"):
+        list(read_jsonl(path))
+    with pytest.raises(SceError, match=r"x\.jsonl: a line of more than"):
+        list(read_jsonl(path, lambda number: None))
+    with open(path, "rb", buffering=0) as file:
+        for _ in rows.bounded_lines(file):
+            assert file.tell() == rows.LONGEST_LINE
+            break
 
 
 def test_a_line_that_is_no_object_is_refused(tmp_path: Path) -> None:

@@ -252,7 +252,8 @@ class Seal:
     Args:
         program: a filter with a place for the process id.
         place: the offset of that place.
-        reader: a process that may read its memory, which is dumpable, or 0.
+        reader: a process that reads its memory, or 0. For that the test process becomes dumpable. Its parent is not:
+            tests are in its Landlock domain, and could open the inputs of the next ones through ``/proc/PARENT/fd``.
     """
 
     def __init__(self, program: bytes, place: int, reader: int = 0) -> None:
@@ -261,7 +262,8 @@ class Seal:
         self._own_id = self._filter.word(place)
         self._arguments = self._filter.arguments
         is_asked = reader and os.path.exists(_YAMA)
-        self._leave = _prctl_arguments(_PR_SET_PTRACER, reader, 0) if is_asked else None
+        self._leave = [_prctl_arguments(PR_SET_DUMPABLE, 1, 0)] if reader else []
+        self._leave += [_prctl_arguments(_PR_SET_PTRACER, reader, 0)] if is_asked else []
 
     def put_on(self, parent: int) -> None:
         """In a test process.
@@ -271,8 +273,8 @@ class Seal:
         """
         self._death_signal.ask_for(parent)
         self._own_id.value = os.getpid()
-        if self._leave is not None:
-            _plain_prctl(*self._leave)
+        for leave in self._leave:
+            _plain_prctl(*leave)
         if _plain_prctl(*self._arguments) != 0:
             raise OSError("the kernel refuses a filter")
 

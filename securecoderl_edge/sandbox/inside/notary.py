@@ -117,8 +117,6 @@ class Notary:
         os.pwrite(self._turns, _TURN.pack(self._turn, os.getpid()), 0)
         os.close(self._turns)
         os.close(self._notes)
-        # It may read the memory of the tests, which inherit this, and have all that is in a box's.
-        self._lockdown.prctl(self._lockdown.PR_SET_DUMPABLE, 1)
 
     def notes(self, box: int) -> str:
         """In the zygote, when a box has ended: its notes, ``KIND:COUNT:PATH`` each, with the path in hex.

@@ -205,8 +205,8 @@ def literal(value: object) -> str:
 
     Numbers of other types are written as the int or float that they equal, and wrappers of a list or dict as that.
     What is compared by other rules has a name before its items: ``range``, ``bytearray``, ``dict_keys``,
-    ``dict_items``, ``frozenset``, ``nan``, and ``items`` for what can only be searched. Anything else is ``other``,
-    which equals nothing.
+    ``dict_items``, ``frozenset``, ``nan``, and ``items`` for what can only be searched, or ``first_items`` if it is
+    long, perhaps endless. Anything else is ``other``, which equals nothing.
     """
     try:
         return _literal(value)
@@ -253,7 +253,8 @@ def _literal(value: object) -> str:
         if isinstance(value, view):
             return f"{name}({_literal(list(value))})"
     if isinstance(value, Iterable):
-        return f"items({_literal(list(islice(iter(value), MOST_ITEMS)))})"
+        first = list(islice(iter(value), MOST_ITEMS + 1))
+        return f"{'first_items' if len(first) > MOST_ITEMS else 'items'}({_literal(first[:MOST_ITEMS])})"
     return f"other({repr(value)!r})"
 
 
