@@ -141,6 +141,8 @@ def main(args: list[str] | None = None) -> Any:
     except OSError as error:
         # The system rejected a file or a stream: no space, no permission.
         _fail(f"{_place(error)}{error.strerror or error}", debug)
+    except MemoryError:
+        _fail("the memory does not suffice: a file is too large, or other programs need it", debug)
     except Exception as error:
         if is_device_failure(error):
             _fail(f"the GPU failed ({first_line(error)}). Run the same command again, or add --device cpu", debug)

@@ -53,7 +53,13 @@ def test_a_mistyped_command_is_a_usage_error_with_a_suggestion() -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(SceError("no space"), 1), (UsageError("no such model"), 2), (KeyboardInterrupt(), 130), (ValueError("oops"), 1)],
+    [
+        (SceError("no space"), 1),
+        (UsageError("no such model"), 2),
+        (KeyboardInterrupt(), 130),
+        (MemoryError(), 1),
+        (ValueError("oops"), 1),
+    ],
 )
 def test_errors_become_one_line_and_an_exit_code(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -70,6 +76,7 @@ def test_errors_become_one_line_and_an_exit_code(
     assert shown.out == ""
     assert len(shown.err.strip().splitlines()) == 1
     assert shown.err.lstrip().startswith("sce: ")  # click ends the line of a ^C first
+    assert ("a bug" in shown.err) == isinstance(error, ValueError)
 
 
 def test_what_a_message_quotes_cannot_steer_the_terminal(
