@@ -24,7 +24,7 @@ import docs_session
 GALLERY = docs_session.GALLERY
 SCE = (sys.executable, "-m", "securecoderl_edge")
 MODELS = ("qwen-0.5b", "qwen-0.5b-coder")
-BENCH = ("--problems", "mbpp:test", "--limit", "50", "--temperature", "0")
+BENCH = ("--problems", "mbpp:test", "--limit", "20", "--temperature", "0")
 SCHEMES = ("dark", "light")
 PORT = 8190
 TASK = "Read a line of integers. Print their sum."
