@@ -58,7 +58,7 @@ class Activity(Watcher):
 
     def repair(self, faults: list[str]) -> None:
         """Show the faults, and begin a round."""
-        show_faults(faults)
+        _reject(faults)
         self._written, self._pieces, self._first, self._checked, self._passed = [], 0, 0.0, 0, 0
 
     def compare(self, programs: int) -> None:
@@ -87,7 +87,7 @@ class _Plain(Watcher):
 
     def repair(self, faults: list[str]) -> None:
         """Show the faults."""
-        show_faults(faults)
+        _reject(faults)
 
 
 @contextlib.contextmanager
@@ -102,6 +102,11 @@ def activity(n: int, stage: str) -> Iterator[Watcher]:
     shown.stage(stage)
     with Live(shown, console=talk, transient=True, refresh_per_second=12):
         yield shown
+
+
+def _reject(faults: list[str]) -> None:
+    say("rejected; the model is asked to repair it", "red")
+    show_faults(faults)
 
 
 def show_faults(lines: Iterable[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Estimated: logits and activations of a batch, a short KV cache, and the interpreter.
@@ -92,8 +92,6 @@ ORIGINS = {each.name: each.origin for each in NAMED if each.origin is not None}
 # The policies of this package, and the base of each.
 POLICIES = {each.name: each.base for each in NAMED if each.base}
 DEFAULT_PULL = "qwen-0.5b"
-# A pulled model, and the policy on it that answers in its place if no model is named.
-DEFAULT_POLICIES: Mapping[str, str] = {}
 
 
 def memory_needed(file_bytes: int) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from securecoderl_edge.models.catalog import DEFAULT_POLICIES, ORIGINS, POLICIES, memory_needed
+from securecoderl_edge.models.catalog import ORIGINS, POLICIES, memory_needed
 from securecoderl_edge.models.files import (
     BUILT_IN,
     MODEL_FILES,
@@ -197,7 +197,7 @@ def default_model(language: str | None = None) -> ModelSpec:
     fitting = [name for name in pulled() if memory_needed(ORIGINS[name].bytes) <= free]
     if not fitting:
         return resolve_model(LANGUAGES[language or PYTHON.name].built_in_model)
-    return resolve_model(DEFAULT_POLICIES.get(fitting[-1], fitting[-1]))
+    return resolve_model(fitting[-1])
 
 
 def default_models() -> list[ModelSpec]:

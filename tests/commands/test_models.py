@@ -86,13 +86,6 @@ def test_the_default_is_the_largest_pulled_model_that_fits_then_the_built_in_one
     assert [default_model(language).label for language in (None, "c")] == ["nano", "nano-c"]
 
 
-def test_a_policy_can_answer_in_place_of_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_pulled("qwen-0.5b")
-    monkeypatch.setattr(spec_module, "DEFAULT_POLICIES", {"qwen-0.5b": "qwen-0.5b-coder"})
-    assert default_model().label == "qwen-0.5b-coder"
-    assert resolve_model("qwen-0.5b").adapter is None
-
-
 def test_a_policy_is_pulled_by_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
     pulled = []
     monkeypatch.setattr(pulling, "pull", lambda name, tell, watch: pulled.append(name) or stored_path(name))
