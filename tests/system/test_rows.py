@@ -50,7 +50,7 @@ def test_of_a_line_that_does_not_end_little_is_read(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
     path = tmp_path / "x.jsonl"
     path.touch()
-    os.truncate(path, 1 << 44)
+    os.truncate(path, 1 << 34)
     with pytest.raises(SceError, match=r"x\.jsonl:1: a line of more than"):
         list(read_jsonl(path))
     with pytest.raises(SceError, match=r"x\.jsonl: a line of more than"):
