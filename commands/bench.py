@@ -15,6 +15,7 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of
 from securecoderl_edge.commands.measuring import calibrated, measure_all, refuse_missing
 from securecoderl_edge.commands.names import MODEL
 from securecoderl_edge.commands.options import adapter_option, examples, gathered, options_from, output_formats
+from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.bench import (
     Bench,
@@ -67,7 +68,7 @@ class BenchFlags:
 @click.option("--merge", "is_merging", is_flag=True, help="Join finished shards: the arguments are their folders.")
 @click.option("--compare", "is_comparing", is_flag=True, help="Add paired differences from the first model.")
 @output_formats(
-    json="One JSON document on stdout.",
+    json=JSON_HELP,
     csv="CSV on stdout, one line per model.",
     markdown="Markdown tables on stdout.",
 )

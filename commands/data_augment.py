@@ -15,7 +15,7 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import FORCE_HELP, JSON_HELP, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -34,19 +34,17 @@ class AugmentConfig:
     tests: int = setting(5, "New tests per problem, at most.", minimum=1, metavar="N")
     seed: int = setting(0, "Random seed of the inputs.", minimum=0)
     cpu_seconds: float = setting(1.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
-    force: bool = setting(False, "Overwrite files that exist.")
+    force: bool = setting(False, FORCE_HELP)
     sandbox: str = sandbox_setting()
     workers: int | None = setting(
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
-    json: bool = setting(False, "One JSON document on stdout.")
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(
     short_help="Make more tests from reference solutions.",
-    epilog=examples(
-        "sce data augment mine.jsonl --out more.jsonl",
-    ),
+    epilog=examples("sce data augment mine.jsonl --out more.jsonl"),
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(AugmentConfig)

@@ -13,7 +13,7 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import FORCE_HELP, JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.problems.problem import Problem, with_few_tests
@@ -49,13 +49,13 @@ class CheckConfig:
     )
     max_tests: int = setting(MAX_TESTS, "Tests to run per problem; training uses the first 5.", minimum=1, metavar="N")
     cpu_seconds: float = setting(10.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
-    force: bool = setting(False, "Overwrite files that exist.")
+    force: bool = setting(False, FORCE_HELP)
     sandbox: str = sandbox_setting()
     workers: int | None = setting(
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
     engine: str = engine_setting()
-    json: bool = setting(False, "One JSON document on stdout.")
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(

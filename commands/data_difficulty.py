@@ -14,7 +14,7 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of
 from securecoderl_edge.commands.measuring import calibrated, measure_all
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, model_option, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, with_budgets
 from securecoderl_edge.problems.difficulty import Difficulty, read_difficulty, write_difficulty
@@ -43,9 +43,7 @@ class DifficultySettings(BenchSettings):
 
 @click.command(
     short_help="Measure how often a model solves each problem.",
-    epilog=examples(
-        "sce data difficulty mine.jsonl -m qwen-0.5b --samples 8 --out rated.jsonl",
-    ),
+    epilog=examples("sce data difficulty mine.jsonl -m qwen-0.5b --samples 8 --out rated.jsonl"),
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @model_option
@@ -56,7 +54,7 @@ class DifficultySettings(BenchSettings):
     metavar="NEW",
     help="File to write.  [default: FILE-difficulty.jsonl in this folder]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 def difficulty(file: str, model: str | None, config: DifficultySettings, out: Path | None, as_json: bool) -> None:
     """Sample completions of each problem of FILE (or starter[:SPLIT], mbpp:clean), and write its pass rate to NEW.
 

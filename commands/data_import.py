@@ -16,7 +16,7 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import FORCE_HELP, JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.datasets.importing import (
     FORMATS,
@@ -54,9 +54,9 @@ class ImportConfig:
         True, "SecCodePLT: put the security policy into the statement; without it the model has to know."
     )
     strict: bool = setting(False, "Stop with an error at the first unusable record, and write nothing.")
-    force: bool = setting(False, "Overwrite files that exist.")
+    force: bool = setting(False, FORCE_HELP)
     sandbox: str = sandbox_setting()
-    json: bool = setting(False, "One JSON document on stdout.")
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(

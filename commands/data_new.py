@@ -11,7 +11,7 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import FORCE_HELP, setting
 from securecoderl_edge.problems.datasets.importing import TEMPLATE
 from securecoderl_edge.system.files import write_atomically
 
@@ -20,7 +20,7 @@ from securecoderl_edge.system.files import write_atomically
 class NewConfig:
     """Flags of `sce data new`."""
 
-    force: bool = setting(False, "Overwrite files that exist.")
+    force: bool = setting(False, FORCE_HELP)
 
 
 @click.command(

@@ -14,7 +14,7 @@ import click
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import JSON_HELP, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem
@@ -40,7 +40,7 @@ class ShowConfig:
         None, "Count tokens with the tokenizer of this model, and use its prompt style.", metavar="MODEL"
     )
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    json: bool = setting(False, "One JSON document on stdout.")
+    json: bool = setting(False, JSON_HELP)
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,12 @@ class StatsConfig:
 
     model: str | None = setting(None, "Count tokens with the tokenizer of this model.", metavar="MODEL")
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    json: bool = setting(False, "One JSON document on stdout.")
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(
     short_help="Show a problem with its prompt and tests.",
-    epilog=examples(
-        "sce data show mbpp:test mbpp-11 --model qwen-0.5b",
-    ),
+    epilog=examples("sce data show mbpp:test mbpp-11 --model qwen-0.5b"),
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @click.argument("problem_id", metavar="ID")
@@ -83,10 +81,7 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
 
 
 @click.command(
-    short_help="Show statistics of a problem file.",
-    epilog=examples(
-        "sce data stats mine.jsonl --model qwen-0.5b",
-    ),
+    short_help="Show statistics of a problem file.", epilog=examples("sce data stats mine.jsonl --model qwen-0.5b")
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(StatsConfig)

@@ -14,7 +14,7 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import FORCE_HELP, JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import open_problems
@@ -32,8 +32,8 @@ class SplitConfig:
     )
     train_out: str | None = setting(None, "File for the training set.  [default: FILE-train.jsonl]", metavar="FILE")
     eval_out: str | None = setting(None, "File for the evaluation set.  [default: FILE-eval.jsonl]", metavar="FILE")
-    force: bool = setting(False, "Overwrite files that exist.")
-    json: bool = setting(False, "One JSON document on stdout.")
+    force: bool = setting(False, FORCE_HELP)
+    json: bool = setting(False, JSON_HELP)
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,12 @@ class LeaksConfig:
     """Flags of `sce data leaks`."""
 
     out: str | None = setting(None, "Write the problems of FILE that have no duplicate in OTHER.", metavar="FILE")
-    force: bool = setting(False, "Overwrite files that exist.")
-    json: bool = setting(False, "One JSON document on stdout.")
+    force: bool = setting(False, FORCE_HELP)
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(
-    short_help="Split into a training and an evaluation set.",
-    epilog=examples(
-        "sce data split mine.jsonl --eval 100",
-    ),
+    short_help="Split into a training and an evaluation set.", epilog=examples("sce data split mine.jsonl --eval 100")
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(SplitConfig)
@@ -86,9 +83,7 @@ def split(file: str, config: SplitConfig) -> None:
 
 @click.command(
     short_help="Find duplicates of one file's problems in another.",
-    epilog=examples(
-        "sce data leaks mine.jsonl humaneval --out clean.jsonl",
-    ),
+    epilog=examples("sce data leaks mine.jsonl humaneval --out clean.jsonl"),
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @click.argument("other", type=PROBLEMS, metavar="OTHER")

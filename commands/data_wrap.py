@@ -13,7 +13,7 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.names import PROBLEMS
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import FORCE_HELP, JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -25,15 +25,13 @@ class WrapConfig:
     """Flags of `sce data wrap`."""
 
     out: str | None = setting(None, "JSONL file to write (required).", metavar="NEW")
-    force: bool = setting(False, "Overwrite files that exist.")
-    json: bool = setting(False, "One JSON document on stdout.")
+    force: bool = setting(False, FORCE_HELP)
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(
     short_help="Make programs that read standard input of functions.",
-    epilog=examples(
-        "sce data wrap functions.jsonl --out programs.jsonl",
-    ),
+    epilog=examples("sce data wrap functions.jsonl --out programs.jsonl"),
 )
 @click.argument("file", type=PROBLEMS, metavar="FILE")
 @options_from(WrapConfig)

@@ -13,7 +13,7 @@ import click
 
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.config import setting
+from securecoderl_edge.config import JSON_HELP, setting
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls
 
@@ -30,7 +30,7 @@ class DoctorConfig:
     """Flags of `sce doctor`."""
 
     sandbox: str = setting("auto", "Isolation level to test.", choices=SANDBOX_CHOICES)
-    json: bool = setting(False, "One JSON document on stdout.")
+    json: bool = setting(False, JSON_HELP)
 
 
 @click.command(

@@ -11,6 +11,7 @@ import click
 from securecoderl_edge.commands.console import data, new_console, say, talk, track
 from securecoderl_edge.commands.names import STORED
 from securecoderl_edge.commands.options import examples
+from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
@@ -34,7 +35,7 @@ _LINES = 20  # of progress, without a terminal
         "sce models rm qwen-0.5b",
     ),
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help=JSON_HELP)
 @click.pass_context
 def models(ctx: click.Context, as_json: bool) -> None:
     """List, pull and remove models that have a name.

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from securecoderl_edge.commands.console import data, new_console
+from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
@@ -31,7 +32,7 @@ from securecoderl_edge.text import escape_controls
 if TYPE_CHECKING:
     from securecoderl_edge.export.quantization_report import QuantizationReport
 
-TABLE_FORMATS = {"json": "One JSON document on stdout.", "markdown": "Markdown tables on stdout."}
+TABLE_FORMATS = {"json": JSON_HELP, "markdown": "Markdown tables on stdout."}
 WIDE = 92
 _PIPE_WIDTH = 100
 _FOOTNOTE = (

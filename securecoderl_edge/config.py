@@ -24,6 +24,10 @@ T = TypeVar("T")
 MAX_SEED = 2**32 - 1  # the largest that torch and llama.cpp both take
 
 
+# Of options that many commands have.
+JSON_HELP, FORCE_HELP = "One JSON document on stdout.", "Overwrite files that exist."
+
+
 def setting(
     default: Any,
     help: str,
