@@ -343,7 +343,9 @@ def test_a_program_that_failed_goes_back_with_what_is_wrong_with_it(use: Use) ->
     runtime = use(write=lambda prompt, _sample, _rng: RIGHT if "This program is wrong" in prompt else WRONG)
     code, out, err = run(PROMPT, *TEST, "--repair")
     assert (code, out) == (0, RIGHT)
-    assert err.startswith("  with the input '4\\n'\n  wrong: it prints a different output\n    line 1 is        4\n")
+    rejected, _, reason = err.partition("\n")
+    assert rejected == "rejected; the model is asked to repair it"
+    assert reason.startswith("  with the input '4\\n'\n  wrong: it prints a different output\n    line 1 is        4\n")
     assert "\nbest of 2 in 2 rounds (1 passed): passed 1/1 tests" in err
     assert len(runtime.calls) == 2
     shown = runtime.prompts[1]
