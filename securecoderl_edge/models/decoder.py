@@ -82,11 +82,11 @@ class Decoder:
         self.dtype = dtype
         self.device = self._causal.device
         self.context = self._shape.context
-        # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
-        self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_DecodingLayer] = []
         # Whether it computes with few kernels, as a GPU needs it; a CPU is faster with fewer passes over memory.
         self.on_card = self.device.type == "cuda"
+        # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
+        self._fused = self.on_card or (dtype == torch.bfloat16 and cpu_has_matrix_units())
         self.pace = GPU_PACE if self.on_card else CPU_PACE
         # See `recorded_step`.
         self.records_steps = self.on_card
@@ -246,14 +246,11 @@ class Decoder:
 
     def _attended(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         """(B, T, ...) outputs of all heads for scaled ``query`` (B, heads, T, D)."""
-        rows, _, width, size = query.shape
-        if not self.on_card:
-            return attended(query, keys, values, bias, fused=self._fused).transpose(1, 2).reshape(rows, width, -1)
-        if width > 1:
-            return attended(query, keys, values, bias).transpose(1, 2)
-        # The kernel that takes a mask takes no heads that share keys; as its queries they all see the same entries.
-        grouped = query.reshape(rows, keys.shape[1], -1, size)
-        return functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias, scale=1.0)[:, None]
+        if query.shape[2] > 1:
+            mixed = torchs_attention(query, keys, values, bias, 1.0).transpose(1, 2)
+        else:
+            mixed = attended(query, keys, values, bias, fused=self._fused)
+        return mixed if self.on_card else mixed.flatten(2)
 
     def _product(self, linear: JoinedLinear, inputs: Tensor, factor: Tensor | None = None) -> Tensor:
         """(B, T, out) outputs of ``linear`` for ``inputs`` (B, T, ...), times ``factor`` of their shape."""
@@ -304,16 +301,19 @@ def _within(bias: Tensor, window: int | None, start: int | Tensor, end: int) -> 
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused: bool = False) -> Tensor:
-    """(B, heads, T, D) attention of scaled ``query`` to ``keys`` and ``values`` (B, kv heads, L, D).
+    """(B, 1, kv heads, heads of each, D) attention of one scaled ``query`` (B, heads, 1, D).
 
     Args:
-        fused: use torch's fused kernel for a single query as well.
+        keys, values: (B, kv heads, L, D).
+        bias: (B, 1, 1, L), see `score_bias`.
+        fused: use torch's fused kernel. In float32 on a CPU two matrix products are several times faster for a single
+            query; the kernel is made for many.
     """
-    rows, heads, width, size = query.shape
-    if width > 1 or fused:
-        return torchs_attention(query, keys, values, bias, 1.0)
-    # In float32 two matrix products are several times faster for a single query than the fused kernel, which is made
-    # for many. The heads that share keys are the rows.
-    scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2)
-    mixed: Tensor = scores.add_(bias).softmax(-1) @ values
-    return mixed.view(rows, heads, 1, size)
+    # The heads that share keys all see the same entries: they are as queries of one head. On a card the kernel that
+    # takes a mask takes no heads that share keys; on a CPU keys are read once for all of them.
+    grouped = query.reshape(len(query), keys.shape[1], -1, query.shape[-1])
+    if fused:
+        mixed = functional.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias, scale=1.0)
+    else:
+        mixed = (grouped @ keys.transpose(-1, -2)).add_(bias).softmax(-1) @ values
+    return mixed[:, None]

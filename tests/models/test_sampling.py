@@ -169,8 +169,9 @@ def test_logits_that_are_not_finite_draw_a_token_of_the_vocabulary() -> None:
         assert not bool(log_probs.isfinite().any())
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_one_query_attends_as_the_fused_kernel_says(kv_heads: int) -> None:
+def test_one_query_attends_as_the_kernel_for_many_heads_says(kv_heads: int, fused: bool) -> None:
     generator = torch.Generator().manual_seed(4)
     query = torch.randn(3, 4, 1, 8, generator=generator)
     keys, values = (torch.randn(3, kv_heads, 10, 8, generator=generator) for _ in range(2))
@@ -179,7 +180,8 @@ def test_one_query_attends_as_the_fused_kernel_says(kv_heads: int) -> None:
         query, keys, values, attn_mask=visible, enable_gqa=kv_heads < 4
     )
     bias = torch.zeros(visible.shape).masked_fill(~visible, -torch.inf)
-    torch.testing.assert_close(attended(query * 8**-0.5, keys, values, bias), expected)
+    mixed = attended(query * 8**-0.5, keys, values, bias, fused=fused)
+    torch.testing.assert_close(mixed.flatten(2, 3), expected.transpose(1, 2))
 
 
 def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapted: Any, tokenizer: Any) -> None:
