@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 from gpu_day_steps import STEPS, Day, Failed, Skipped, Step, name_of_device
 
 from securecoderl_edge.system.files import write_atomically
@@ -39,10 +39,10 @@ def main() -> None:
         for step in [step for step in STEPS if not arguments.only or step.name in arguments.only]:
             left = arguments.minutes * 60 - (time.monotonic() - started)
             if not arguments.rehearse and step.seconds > left:
-                tell(f"{step.name}: not started, takes up to {step.seconds} s of the {max(0, left):.0f} s left")
+                click.echo(f"{step.name}: not started, takes up to {step.seconds} s of the {max(0, left):.0f} s left")
                 continue
             run_step(step, day, record, arguments.out)
-    tell(table(record))
+    click.echo(table(record))
 
 
 def parse() -> argparse.Namespace:
@@ -97,7 +97,7 @@ def run_step(step: Step, day: Day, record: dict[str, Any], file: Path) -> None:
         found[name] = {**result, "wall_seconds": round(time.monotonic() - started, 1)}
         with write_atomically(file) as out:
             out.write(json.dumps(record, indent=1) + "\n")
-        tell(line(step.name, name, found[name]))
+        click.echo(line(step.name, name, found[name]))
 
 
 def table(record: dict[str, Any]) -> str:
@@ -115,12 +115,6 @@ def line(step: str, part: str, found: dict[str, Any]) -> str:
     else:
         said = "  ".join(f"{key} {value}" for key, value in found.items() if isinstance(value, (int, float, str)))
     return f"{step:12s} {part:14s} {said}"
-
-
-def tell(text: str) -> None:
-    """Print a line at once: a day can be killed."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

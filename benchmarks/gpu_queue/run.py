@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 from jobs import CUT, DONE, QUEUE, RESULTS, ROOT, Job, Queue, read_queue, read_states, write_states
 from pieces import piece_size
 from results import log_of, results, write_results
@@ -121,7 +122,7 @@ class Day:
         """Start each job when there is memory and time for it, in the order of the queue."""
         left = [job for job in self.queue.jobs if self.states.get(job.name, {}).get("state") != DONE]
         if not left:
-            tell("all jobs are done")
+            click.echo("all jobs are done")
         needs = {job.name: need for job in left if (need := self.need(job)) is not None}
         waiting = [job for job in left if job.name in needs]
         room, running = memory_of_device(self.arguments.device), dict[Future[dict[str, Any]], Job]()
@@ -134,7 +135,7 @@ class Day:
                     if needs[job.name] <= room and has_time:
                         waiting.remove(job)
                         room -= needs[job.name]
-                        tell(f"{job.name}: started with {needs[job.name]:.1f} GiB, {self.left():.0f} s are left")
+                        click.echo(f"{job.name}: started with {needs[job.name]:.1f} GiB, {self.left():.0f} s are left")
                         running[pool.submit(self.attempt, job, needs[job.name])] = job
                 if not running:
                     break
@@ -145,7 +146,7 @@ class Day:
                     self.note(job, future.result())
         for job in waiting:
             takes = f"it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB"
-            tell(f"{job.name}: not started: {takes}; {max(0, self.left()):.0f} s and {room:.1f} GiB are left")
+            click.echo(f"{job.name}: not started: {takes}; {max(0, self.left()):.0f} s and {room:.1f} GiB are left")
         self.write()
 
     def attempt(self, job: Job, memory_gib: float) -> dict[str, Any]:
@@ -220,7 +221,7 @@ class Day:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         self.ran.append(job.name)
         self.states[job.name] = {**state, "ended": now, "device": self.device_name}
-        tell(f"{job.name}: {state['state']}{'  ' + state['why'] if 'why' in state else ''}")
+        click.echo(f"{job.name}: {state['state']}{'  ' + state['why'] if 'why' in state else ''}")
         write_states(self.arguments.results, self.states)
         self.write()
 
@@ -230,7 +231,7 @@ class Day:
         cut = [job for job in ran if self.states.get(job.name, {}).get("state") == CUT and arguments.checkpoints]
         found = results(ran, cut, self.work, arguments.results)
         for line in write_results(found, self.work / "out", arguments.out, arguments.files, arguments.mib):
-            tell(line)
+            click.echo(line)
 
 
 def memory_of(job: Job, queue: Queue, device: str) -> float:
@@ -260,12 +261,6 @@ def name_of(device: str) -> str:
 
         return str(torch.cuda.get_device_name())
     return device
-
-
-def tell(text: str) -> None:
-    """Print a line at once: the machine may be taken back."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -63,16 +63,16 @@ class JoinedLinear:
             weight *= norm
         if int8:
             return cls(Int8Weight.of(weight), bias)
-        if merge or not any(_is_adapted(linear) for linear, _ in parts):
-            joined = weight.to(dtype).contiguous()
-            return cls(packed(joined) if packs else joined, bias)
-        factors = [_factors(linear) for linear, _ in parts]
-        reduce = torch.cat([lower for lower, _ in factors])
-        upper = torch.block_diag(*(each * factor for (_, each), (_, factor) in zip(factors, parts, strict=True)))
-        if norm is not None:
-            reduce *= norm
-        joined = torch.cat([weight, upper], 1).to(dtype)
-        return cls(packed(joined) if packs else joined, bias, reduce.to(dtype))
+        reduce = None
+        if not merge and any(_is_adapted(linear) for linear, _ in parts):
+            factors = [_factors(linear) for linear, _ in parts]
+            reduce = torch.cat([lower for lower, _ in factors])
+            upper = torch.block_diag(*(each * factor for (_, each), (_, factor) in zip(factors, parts, strict=True)))
+            if norm is not None:
+                reduce *= norm
+            weight, reduce = torch.cat([weight, upper], 1), reduce.to(dtype)
+        joined = weight.to(dtype).contiguous()
+        return cls(packed(joined) if packs else joined, bias, reduce)
 
     @property
     def nbytes(self) -> int:

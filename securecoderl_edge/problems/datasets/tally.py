@@ -11,7 +11,7 @@ from securecoderl_edge.problems.problem_file import ProblemError
 
 T = TypeVar("T")
 # Dropped records; those that are filtered may be hundreds of thousands.
-_MOST_IN_A_ROW = 300_000
+_MOST_IN_A_ROW = 100_000
 
 
 class DropRecord(ProblemError):
