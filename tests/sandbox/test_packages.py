@@ -207,6 +207,8 @@ def test_no_package_is_imported_or_read(house: House) -> None:
 
 def test_the_attacks_succeed_outside(house: House) -> None:
     """Else they would show nothing."""
+    if house.level != "full":
+        pytest.skip("outside of the sandbox no level is different")
     keys = ("home", "folders", "modules", "wheels", "natives")
     begin = BEGIN.format(facts=tuple(house.facts[key] for key in keys))
     fail = [
