@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from starter_studies import NO_BETA, PAPERS_BETA, made, merged
-from study_engine.arms import Arm, Split, Study
+from study_engine.arms import FIRST_SEED, Arm, Split, Study
 from study_engine.run_log import evaluation_problems
-from study_engine.study_record import study_record
 from study_engine.table3 import VARIANTS, Table3Settings, table3
 
 from securecoderl_edge.problems.leakage import constant_passes, without_visible_tests
@@ -24,7 +21,6 @@ LONG_SFT = 150
 # Problems of mbpp:test up to this one were seen in trials before the study.
 LAST_OF_TRIALS = 110
 OVERLAPS = Path(__file__).with_name("results") / "mbpp-overlap.json"  # mbpp_overlap.py
-ALL_P = "all_tests_rate"
 
 
 def paper_mbpp(folder: Path) -> Study:
@@ -135,44 +131,28 @@ def secodeplt(folder: Path) -> Study:
     pairs = list(itertools.combinations([each.name for each in arms], 2))
     study = made("secodeplt", folder / "secodeplt", arms, pairs, seeds=2)
     return replace(
-        study, recipe="smollm2", samples=8, overrides=overrides, device="cpu", base_precision="bf16", base_arm=sft
+        study,
+        recipe="smollm2",
+        samples=8,
+        overrides=overrides,
+        device="cpu",
+        base_precision="bf16",
+        base_run=(sft, FIRST_SEED),
     )
 
 
-def with_subsets(
-    record: dict[str, Any],
-    study: Study,
-    jobs: int,
-    removed: Sequence[dict[str, Any]] = (),
-    pairs: Sequence[tuple[str, str]] = (),
-) -> dict[str, Any]:
-    """The record with All-P of each arm on the problems of MBPP that training, or we ourselves, know less about."""
+def parts_of_mbpp(study: Study) -> dict[str, set[str]]:
+    """The ids to leave out for problems of MBPP that training, or we ourselves, know less about."""
     overlaps = json.loads(OVERLAPS.read_text(encoding="utf-8"))["overlaps"]
     problems = {each.id: each for split in study.splits for each in evaluation_problems(split.eval)}
-    left_out = {
+    return {
         "without overlaps": {name for of_source in overlaps.values() for name in of_source},
         "without the first 100": {f"mbpp/{number}" for number in range(LAST_OF_TRIALS + 1)},
         "without lookups": {name for name, each in problems.items() if is_solved_by_lookup(each)},
     }
-    found = {}
-    for name, ids in left_out.items():
-        part = study_record(study, jobs, ids, removed, pairs)
-        found[name] = {
-            "splits": [only_all_p(each) for each in part["splits"]],
-            "arms": [only_all_p(each) | {"results": [*map(only_all_p, each["results"])]} for each in part["arms"]],
-            "comparisons": [*map(only_all_p, part["comparisons"])],
-        }
-    return {**record, "subsets": found}
 
 
 def is_solved_by_lookup(problem: Problem) -> bool:
     """Whether a function passes all tests that knows the visible ones, and returns one constant for others."""
     hidden = without_visible_tests(problem)
     return constant_passes(hidden) == hidden.test_count
-
-
-def only_all_p(part: dict[str, Any]) -> dict[str, Any]:
-    """The names and numbers of a part of a record, and of its metrics All-P alone."""
-    metrics = {key: {ALL_P: part[key].get(ALL_P)} for key in ("metrics", "base", "minus_base") if key in part}
-    names = ("name", "split", "model", "first", "second", "problems", "groups", "seeds")
-    return {name: part[name] for name in names if name in part} | metrics

@@ -14,6 +14,7 @@
     python benchmarks/study.py mbpp-x8 --json benchmarks/results/study-mbpp-x8.json
     python benchmarks/study.py mbpp-confirm --json benchmarks/results/study-mbpp-confirm.json
     python benchmarks/study.py secodeplt --json benchmarks/results/study-secodeplt.json
+    python benchmarks/study.py reliable --json benchmarks/results/study-reliable.json
 
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
 studies is trained once. Finished arms are not repeated. Their figures and the log of
@@ -31,8 +32,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qwen_studies import benchmarks_of_reliable, reliable
 from record import publish
-from smollm2_studies import mbpp, mbpp_confirm, mbpp_samples, paper_mbpp, secodeplt, with_subsets
+from smollm2_studies import mbpp, mbpp_confirm, mbpp_samples, paper_mbpp, parts_of_mbpp, secodeplt
 from starter_studies import (
     ablations,
     c,
@@ -48,7 +50,7 @@ from starter_studies import (
 from study_engine.arms import Arm, Study
 from study_engine.run_log import Step
 from study_engine.steps import all_steps, run_study
-from study_engine.study_record import study_record
+from study_engine.study_record import on_parts, study_record
 from study_engine.study_tables import study_tables
 
 from securecoderl_edge.evaluation.tables import to_markdown
@@ -81,7 +83,10 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "mbpp-x8": mbpp_samples,
     "mbpp-confirm": mbpp_confirm,
     "secodeplt": secodeplt,
+    "reliable": reliable,
 }
+# Of studies with results on parts of their problems: the ids that each part leaves out.
+PARTS: dict[str, Callable[[Study], dict[str, set[str]]]] = {"mbpp": parts_of_mbpp, "reliable": benchmarks_of_reliable}
 
 
 def smaller(study: Study) -> Study:
@@ -93,9 +98,9 @@ def smaller(study: Study) -> Study:
         base, settings = replace(arm.split, base=None), merged(arm, steps)
         return replace(arm, settings=settings, split=base, measured_on=(base,), quants=(), snapshot_every=None)
 
-    arms, base = tuple(quick(arm) for arm in study.arms), study.base_arm and quick(study.base_arm)
+    arms, base = tuple(quick(arm) for arm in study.arms), study.base_run and (quick(study.base_run[0]), study.seeds[0])
     return replace(
-        study, arms=arms, base_arm=base, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick"
+        study, arms=arms, base_run=base, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick"
     )
 
 
@@ -179,8 +184,9 @@ def main() -> None:
     before = json.loads(arguments.json.read_text(encoding="utf-8")) if is_there else {}
     removed, of_removed = removed_arms(before)
     record = study_record(study, arguments.jobs, removed=removed, pairs=of_removed)
-    if arguments.study == "mbpp":
-        record = with_subsets(record, study, arguments.jobs, removed, of_removed)
+    if arguments.study in PARTS:
+        left_out = PARTS[arguments.study](study)
+        record |= {"subsets": on_parts(study, arguments.jobs, left_out, removed, of_removed)}
     record = with_costs_of(before, record)
     for title, table in study_tables(record):
         sys.stdout.write(f"{title}\n\n{to_markdown(table)}\n")

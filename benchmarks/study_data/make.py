@@ -25,6 +25,7 @@ from pools import (
     EASY_ENOUGH,
     FILES,
     LEETCODE_TEST,
+    PLUS,
     SAFESQL,
     SECODEPLT,
     evaluated,
@@ -176,12 +177,15 @@ def make_security(
 def make_functions(
     maker: Maker, functions: dict[str, list[Problem]], away: Sequence[Problem]
 ) -> dict[str, list[Problem]]:
-    """The pool of functions, by source, and LeetCode's later problems for transfer."""
+    """The pool of functions, by source; for evaluation EvalPlus' problems, and LeetCode's later ones for transfer."""
     train = {name: maker.strong(name, problems, TRAINING) for name, problems in functions.items()}
     every = [problem for problems in train.values() for problem in problems]
     leaks = len(find_leaks(every, away)) + len(find_leaks_in_other_words(every, away))
     maker.counts["functions-train"] = {**{name: len(each) for name, each in train.items()}, "leaks": leaks}
     maker.write("functions-train", every)
+    tested = {each.id for each in (*load_problems("humaneval", sys.maxsize), *load_problems("mbpp:test", sys.maxsize))}
+    plus = [each for name in PLUS for each in imported(maker.data, name, maker.work)]
+    maker.write("functions-eval", [each for each in plus if each.id.replace("-plus/", "/") in tested])
     later = [each for each in imported(maker.data, LEETCODE_TEST, maker.work) if each.difficulty in EASY_ENOUGH]
     maker.write("functions-eval-leetcode", maker.strong("functions-eval-leetcode", later, TRANSFER))
     return train

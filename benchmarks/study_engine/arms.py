@@ -94,8 +94,9 @@ class Study:
             same seed.
         overrides: ``KEY=VALUE`` settings of all arms, in place of the recipe's.
         device: of trainings and evaluations; ``auto`` leaves a training's to the recipe.
-        base_arm: evaluate a base model in a GGUF file as this arm's training loads it, in torch and with the precision
-            of the policies. None: the file itself.
+        base_run: evaluate a base model in a GGUF file as the training of this arm and seed loads it, in torch and with
+            the precision of the policies. None: the file itself.
+        evaluation: options of ``sce bench`` in place of those that make it ask and judge as in training.
         threads: CPU threads of an evaluation. base_precision: of its matrices on a CPU, the same on every machine.
     """
 
@@ -113,7 +114,8 @@ class Study:
     threads: int = 1
     is_greedy: bool = False
     base_precision: str = "fp32"
-    base_arm: Arm | None = None
+    base_run: tuple[Arm, int] | None = None
+    evaluation: tuple[str, ...] = ()
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
@@ -205,18 +207,16 @@ class Study:
 
     def base_command(self, split: Split) -> list[str]:
         """Arguments that evaluate the base model on a split."""
-        # The folder of a base model does not contain the prompt style of the runs.
-        style = self._recipe_settings.prompt.style
         run = self.run_of_base(split)
         model = self.base_model(split) if run is None else f"{self.run_folder(*run)}:{BASE}"
-        words = [*self._bench([model], split, _SEED_OF_BASE), "--prompt-style", style]
+        words = self._bench([model], split, _SEED_OF_BASE)
+        if not self.evaluation:  # the folder of a base model does not contain the prompt style of the runs
+            words += ["--prompt-style", self._recipe_settings.prompt.style]
         return [*words, "--out", str(self.base_folder(split))]
 
     def run_of_base(self, split: Split) -> tuple[Arm, int] | None:
-        """The run whose base is evaluated, if the model of a split is a GGUF file and `base_arm` is given."""
-        if self.base_arm is None or gguf_file(self.base_model(split)) is None:
-            return None
-        return self.base_arm, FIRST_SEED  # studies of other seeds share it
+        """The run whose base is evaluated, if the model of a split is a GGUF file and `base_run` is given."""
+        return None if gguf_file(self.base_model(split)) is None else self.base_run
 
     def base_model(self, split: Split) -> str:
         """The model that training on a split starts from."""
@@ -251,13 +251,16 @@ class Study:
             words += ["--temperature", "0"]
         if not all(map(gguf_file, models)):
             words += ["--base-precision", self.base_precision]
-        settings = self._recipe_settings
-        words += ["--max-tokens", str(settings.ppo.max_tokens), "--extract", settings.reward.extract]
-        if settings.prompt.max_tokens is not None:
-            words += ["--max-prompt-tokens", str(settings.prompt.max_tokens)]
+        words += self.evaluation or self._as_in_training()
         if self.limit is not None:
             words += ["--limit", str(self.limit)]
         return [*words, "--seed", str(seed)] if self.own_draws else words
+
+    def _as_in_training(self) -> Iterator[str]:
+        settings = self._recipe_settings
+        yield from ("--max-tokens", str(settings.ppo.max_tokens), "--extract", settings.reward.extract)
+        if settings.prompt.max_tokens is not None:
+            yield from ("--max-prompt-tokens", str(settings.prompt.max_tokens))
 
     def _overrides(self, arm: Arm) -> tuple[str, ...]:
         snapshots = () if arm.snapshot_every is None else (f"snapshot_every={arm.snapshot_every}",)

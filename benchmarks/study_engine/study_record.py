@@ -97,6 +97,36 @@ def study_record(
     }  # fmt: skip
 
 
+def on_parts(
+    study: Study,
+    jobs: int,
+    left_out: Mapping[str, Collection[str]],
+    removed: Sequence[Record] = (),
+    pairs: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """The rates of passed tests on parts of the problems; ``left_out`` has the ids that each part leaves out."""
+    found = {}
+    for name, ids in left_out.items():
+        part = study_record(study, jobs, ids, removed, pairs)
+        found[name] = {
+            "splits": [_of_tests(each) for each in part["splits"]],
+            "arms": [_of_tests(each) | {"results": [*map(_of_tests, each["results"])]} for each in part["arms"]],
+            "comparisons": [*map(_of_tests, part["comparisons"])],
+        }
+    return found
+
+
+def _of_tests(part: Record) -> dict[str, Any]:
+    """The names and numbers of a part of a record, and of its metrics those of tests."""
+    metrics = {
+        key: {name: each for name, each in part[key].items() if name in ("all_tests_rate", "base_tests_rate")}
+        for key in ("metrics", "base", "minus_base")
+        if key in part
+    }
+    names = ("name", "split", "model", "first", "second", "problems", "groups", "seeds")
+    return {name: part[name] for name in names if name in part} | metrics
+
+
 def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     """The figures of an arm, by seed."""
     by_seed = {seed: arm_chain(study, arm, seed).figures(run_log) for seed in study.seeds}

@@ -244,7 +244,7 @@ def table3(settings: Table3Settings, overrides: tuple[str, ...] = ()) -> Study:
         threads=settings.threads or preset.threads or max(1, cpu_count() // settings.jobs_at_once),
         is_greedy=is_greedy,
         base_precision=preset.base_precision,
-        base_arm=next(iter(arms), None),
+        base_run=(arms[0], FIRST_SEED) if arms else None,  # of whatever seeds
     )
 
 

@@ -424,7 +424,7 @@ def test_a_base_model_in_a_gguf_file_is_evaluated_in_torch_like_the_policies(tmp
     part = replace(study, arms=(replace(study.arms[0], name="eval-other"),))
     assert part.base_command(part.splits[0]) == study.base_command(study.splits[0])
 
-    itself, *_ = all_steps(replace(study, base_arm=None), 1)
+    itself, *_ = all_steps(replace(study, base_run=None), 1)
     assert str(tmp_path / "base.gguf") in itself.words
     assert "--base-precision" not in itself.command
 
