@@ -385,10 +385,11 @@ def read_defaults(folder: Path) -> None:
 
 def make_requests(folder: Path) -> list[Path]:
     message = {"role": "user", "content": "Say 1."}
-    sampling = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 9, "stop": ["x"], "seed": 1, "n": 2, "best_of": 3}
+    sampling = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 9, "stop": ["x"], "seed": 1, "n": 2}
     bodies = {
         "chat": {"messages": [message], "stream": True, "stream_options": {"include_usage": True}, **sampling},
-        "text": {"prompt": "Say 1.", "repair": 0, **sampling},
+        "text": {"prompt": "Say 1.", "repair": 0, "best_of": 3, **sampling},
+        "infill": {"input_prefix": "def f():", "input_suffix": "f()", "input_extra": [{"filename": "a", "text": "b"}]},
         "score": {"items": [{"problem": "p", "completion": "print(1)", "program": "print(1)"}]},
     }
     for name, body in bodies.items():
@@ -397,18 +398,22 @@ def make_requests(folder: Path) -> list[Path]:
 
 
 def read_requests(folder: Path) -> None:
+    from securecoderl_edge.runtimes.extras import Abilities, InfillTokens
     from securecoderl_edge.serving.faults import Fault
-    from securecoderl_edge.serving.requests import Bounds, parse, read_body
+    from securecoderl_edge.serving.fields import read_body
+    from securecoderl_edge.serving.request_sampling import RequestLimits
+    from securecoderl_edge.serving.requests import parse
     from securecoderl_edge.serving.score_service import parse_batch
 
-    bounds = Bounds("m", max_tokens=64, max_samples=8, default_tokens=16, is_chat_model=True)
+    abilities = Abilities(1 << 16, InfillTokens((1,), 2, 3, 4, None, 5))
+    bounds = RequestLimits("m", 64, max_samples=8, default_tokens=16, is_chat_model=True, abilities=abilities)
     for path in folder.iterdir():
         with contextlib.suppress(Fault):
             body = read_body(path.read_bytes())
             if path.stem == "score":
                 parse_batch(body, {})
             else:
-                parse(body, bounds, is_chat=path.stem == "chat")
+                parse(body, bounds, path.stem)  # type: ignore[arg-type]
 
 
 WAYS = {

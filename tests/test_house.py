@@ -286,7 +286,7 @@ def test_only_what_the_user_names_is_looked_for_in_a_network() -> None:
         }
         return {name.removeprefix(f"{PACKAGE}.") for name in names}
 
-    assert importers(clients) == {"system.hub"}
+    assert importers(clients) == {"system.downloads", "system.hub"}
     assert importers({"ray"}) == {"system.cluster"}
     assert importers({"socket", "asyncio"}) == {
         "integrations.verifiers", "sandbox.selftest", "sandbox.worker", "scoring.own_reward", "serving.app",

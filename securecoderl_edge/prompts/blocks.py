@@ -150,11 +150,11 @@ def _block(text: str, opening: int, start: int, indent: str, mark: str, label: s
 
 def _fence_by_syntax(text: str, start: int, mark: str, language: str) -> re.Match[str] | None:
     """The first fence outside of strings and comments, or the end of the text; None if a string never ends."""
-    for token, end in lexemes(text, start, language):
-        if is_unfinished_string(token):
+    for token, begin, end in lexemes(text, start, language):
+        if is_unfinished_string(text, begin, end):
             return None
         if token.startswith(mark):
-            return re.compile(r"[ \t]*`+").match(text, _start_of_fence(text, start, end - len(token)))
+            return re.compile(r"[ \t]*`+").match(text, _start_of_fence(text, start, begin))
     return re.compile(r"\Z").search(text, start)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 
@@ -68,7 +69,7 @@ def source_lines(text: str, start: int, language: str) -> Iterator[SourceLine]:
     """The lines from ``start`` on that begin outside of strings."""
     yield SourceLine(start, True)
     depth = 0
-    for token, end in lexemes(text, start, language):
+    for token, _, end in lexemes(text, start, language):
         if token in "([{":
             depth += 1
         elif token in ")]}":
@@ -77,21 +78,34 @@ def source_lines(text: str, start: int, language: str) -> Iterator[SourceLine]:
             yield SourceLine(end, depth == 0 and token == "\n")
 
 
-def lexemes(text: str, start: int, language: str) -> Iterator[tuple[str, int]]:
-    """Comments, strings, brackets, line ends and fences with their ends; a string over several lines ends there."""
-    offset, pattern = start, _LEXEMES[language]
-    while (lexeme := pattern.search(text, offset)) is not None:
-        token, offset = lexeme.group(), lexeme.end()
+def lexemes(text: str, start: int, language: str) -> Iterator[tuple[str, int, int]]:
+    """Comments, strings, brackets, line ends, fences, with begin and end; of a string over several lines its quotes."""
+    end, pattern = start, _LEXEMES[language]
+    while (lexeme := pattern.search(text, end)) is not None:
+        token, begin, end = lexeme.group(), lexeme.start(), lexeme.end()
         if token in _REST_OF_STRING:
-            rest = _REST_OF_STRING[token].match(text, offset)
-            offset = rest.end() if rest else len(text)
-            token += text[lexeme.end() : offset]
-        yield token, offset
+            rest = _REST_OF_STRING[token].match(text, end) if end <= _last_end(text, token) else None
+            end = rest.end() if rest else len(text)
+        yield token, begin, end
 
 
-def is_unfinished_string(token: str) -> bool:
-    """Whether a lexeme begins a string over several lines that never ends."""
-    return token[:3] in _REST_OF_STRING and (len(token) < 6 or not token.endswith(token[:3]))
+@lru_cache(maxsize=4)
+def _last_end(text: str, quotes: str) -> int:
+    """Where the last quotes without a backslash begin, or -1: a text can have a string without an end in each block."""
+    place = len(text)
+    while (place := text.rfind(quotes, 0, place + len(quotes) - 1)) >= 0:
+        before = place
+        while before and text[before - 1] == "\\":
+            before -= 1
+        if (place - before) % 2 == 0:
+            return place
+    return -1
+
+
+def is_unfinished_string(text: str, begin: int, end: int) -> bool:
+    """Whether the lexeme there begins a string over several lines that never ends."""
+    quotes = text[begin : min(begin + 3, end)]
+    return quotes in _REST_OF_STRING and (end - begin < 6 or not text.endswith(quotes, begin, end))
 
 
 def line_at(text: str, start: int) -> str:
@@ -120,9 +134,10 @@ def has_code(program: str, language: str) -> bool:
 def looks_complete(program: str, language: str) -> bool:
     """Whether a text may be a whole program: brackets and strings are closed, headers of blocks have their colon."""
     depth, start, is_header = 0, 0, False
-    for token, end in lexemes(f"{program}\n", 0, language):
+    text = f"{program}\n"
+    for token, begin, end in lexemes(text, 0, language):
         depth += (token in "([{") - (token in ")]}")
-        if depth < 0 or is_unfinished_string(token):
+        if depth < 0 or is_unfinished_string(text, begin, end):
             return False
         if depth == 0 and token == "\n":
             statement = program[start:end]

@@ -29,8 +29,8 @@ def end_of_turn(text: str, language: str) -> int:
     if _WITHIN_LINE.search(text, 0, end) is None:
         return end
     between = 0
-    for lexeme, after in lexemes(text, 0, language):
-        if token := _WITHIN_LINE.search(text, between, min(after - len(lexeme), end)):
+    for _, begin, after in lexemes(text, 0, language):
+        if token := _WITHIN_LINE.search(text, between, min(begin, end)):
             return token.start()
         between = after
     token = _WITHIN_LINE.search(text, between, end)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ def main() -> None:
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     stream = answers()
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     function, called = None, OwnFunction(Path(), "")
     while (message := read_message(messages)) is not None:
         answer: dict[str, Any] = {}
@@ -40,13 +37,6 @@ def main() -> None:
         except SceError as error:
             answer["error"] = str(error)
         write_message(stream, answer)
-
-
-def _end_with(parent: int) -> None:
-    """End when the training does, also in a call that never returns."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

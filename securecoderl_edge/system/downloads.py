@@ -1,6 +1,7 @@
 """Files from the package index and from the Hugging Face Hub, fetched by child processes that can be watched.
 
-Next to `hub.py` the only module that uses the network. Nothing that it fetches is installed, imported or executed.
+Next to `hub.py` the only module that uses the network. Nothing that it fetches is installed, imported or executed. Run
+as a module it is that child, which ends with us: ``pip ARGUMENTS...`` or ``hub REPO FILE FOLDER``.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -16,17 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.system.processes import end_with_parent, module_command
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 _LONGEST_REASON = 120
-# -P: modules in the current folder must not replace those of pip.
-_PIP = (sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet")
-# The download itself retries for half a minute if there is no network; asking for the size does not.
-_FROM_HUB = """import sys, huggingface_hub as hub
-repo, name, folder = sys.argv[1:]
-hub.get_hf_file_metadata(hub.hf_hub_url(repo, name), timeout=10)
-hub.hf_hub_download(repo, name, local_dir=folder)
-"""
+_CHILD = module_command("securecoderl_edge.system.downloads")
+_PIP = (*_CHILD, "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet")
 
 
 def download_wheel(requirement: str, folder: Path, watch: Callable[[int], None]) -> Path:
@@ -60,7 +57,7 @@ def download_hub_file(repo: str, name: str, folder: Path, watch: Callable[[int],
     Raises:
         SceError: huggingface-hub is not installed, or the hub cannot be reached.
     """
-    command = [sys.executable, "-P", "-c", _FROM_HUB, repo, name, str(folder)]
+    command = [*_CHILD, "hub", repo, name, str(folder)]
     if failure := _failure(command, folder, watch, HF_HUB_DISABLE_PROGRESS_BARS="1"):
         raise SceError(f"cannot download {repo} from the Hugging Face Hub ({failure})")
     return folder / name
@@ -105,3 +102,22 @@ def _bytes_in(folder: Path) -> int:
         with suppress(OSError):  # renamed or removed meanwhile
             total += path.stat().st_size if path.is_file() else 0
     return total
+
+
+def main() -> None:
+    """In the child: run pip, or fetch a file of the hub."""
+    end_with_parent()
+    if sys.argv[1] == "pip":
+        del sys.argv[0]
+        runpy.run_module("pip", run_name="__main__", alter_sys=True)
+        return
+    import huggingface_hub as hub
+
+    repo, name, folder = sys.argv[2:]
+    # The download itself retries for half a minute if there is no network; asking for the size does not.
+    hub.get_hf_file_metadata(hub.hf_hub_url(repo, name), timeout=10)
+    hub.hf_hub_download(repo, name, local_dir=folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
@@ -32,6 +33,7 @@ _START = (
 )
 _LENGTH = struct.Struct(">I")
 _SECONDS_TO_RAISE_AGAIN = 0.02
+_SECONDS_BETWEEN_LOOKS = 1  # at the parent
 _Result = TypeVar("_Result")
 
 
@@ -216,11 +218,27 @@ def request() -> dict[str, Any]:
 
 
 def answers() -> IO[bytes]:
-    """In a child: the stream for its messages. Output of libraries goes to stderr; a crash leaves no core file."""
+    """In a child, once: the stream for its messages. Output of libraries goes to stderr; a crash leaves no core file.
+
+    From now on it ends with its parent.
+    """
+    end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stream
+
+
+def end_with_parent() -> None:
+    """In a child: end soon after the process that started it, also in a call that takes long or never returns."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def serve_once(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from sleepers import in_session, is_over, wait_until
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import catalog, pulling, stored
@@ -200,6 +202,26 @@ def test_a_download_is_watched_and_ends_with_us(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(KeyboardInterrupt):
         downloads.download_wheel("a==1", tmp_path, stop)
+
+
+def test_a_download_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "pip.py").write_text(
+        "import os, time\nwith open(os.environ['TMPDIR'] + '/id', 'w') as file: print(os.getpid(), file=file)\n"
+        "time.sleep(600)"
+    )
+    code = f"""
+from pathlib import Path
+from securecoderl_edge.system import downloads, processes
+downloads._PIP = (*processes.module_command(downloads.__name__, Path({str(tmp_path)!r})), "pip")
+downloads.download_wheel("a==1", Path({str(tmp_path)!r}), lambda count: None)
+"""
+    told = tmp_path / "id"
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as victim:
+        assert wait_until(lambda: told.is_file() and told.read_text().endswith("\n"))
+        child = int(told.read_text())
+        assert in_session(child) == {child}
+        victim.kill()
+    assert is_over(child)
 
 
 def test_the_sizes_in_the_catalog_are_those_of_whole_pieces() -> None:

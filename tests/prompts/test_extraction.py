@@ -165,6 +165,8 @@ def test_a_raw_completion_is_the_program(completion: str) -> None:
         "<think>\n</think>\nx\n",
         "def f(): ...\n",
         "```python\nimport a\n```\n",
+        '```python\n\\"""\n```\n',
+        "```python\n\\'''\n```\n",
         "Call `",
         "from import ",
     ],

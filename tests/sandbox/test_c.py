@@ -22,7 +22,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import toolchain
 from securecoderl_edge.languages.weaknesses import SANITIZERS, UNKNOWN, sanitizer_report
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
-from securecoderl_edge.sandbox.inside import elf, memfiles
+from securecoderl_edge.sandbox.inside import elf, footprint, memfiles
 from securecoderl_edge.sandbox.sanitizers import findings_of, with_its_report
 
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
@@ -259,6 +259,11 @@ def test_no_file_is_left_when_a_pool_closes(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_no_object_file_is_an_error(file: bytes) -> None:
     with pytest.raises(ValueError, match=r"ELF|section|unpack|large"):
         elf.forbidden_symbol(file)
+
+
+def test_more_assembly_than_a_board_has_room_for_is_not_read() -> None:
+    with pytest.raises(ValueError, match=r"^more than 4 MiB of assembly$"):
+        footprint.footprint("\n" * (footprint.MOST_CHARACTERS + 1), b"")
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 197), (5, 197), (197, 197), (-6, -6)])

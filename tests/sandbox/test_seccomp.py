@@ -40,6 +40,7 @@ def simulate(program: bytes, machine: str, number: int, *arguments: int, archite
 
 
 ALLOWED, EPERM, EACCES, ENOSYS, ENOTTY, KILLED = 0x7FFF0000, 0x50001, 0x5000D, 0x50026, 0x50019, 0x80000000
+EINVAL = 0x50016
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -69,6 +70,10 @@ def test_the_first_filter_allows_reading_and_refuses_what_a_program_has_no_use_f
     assert answer("fcntl", 0, 4, os.O_NONBLOCK) == ALLOWED
     assert answer("fcntl", 0, 4, 0o20000) == EPERM
     assert [answer("fcntl", 0, command) for command in (5, 8, 10, 1024, 1026)] == [EPERM] * 5
+    # What allocators ask for; not MADV_HUGEPAGE, _COLD, _PAGEOUT, _POPULATE_*, _COLLAPSE, _GUARD_*.
+    assert [answer("madvise", 0, 0, advice) for advice in (0, 4, 8, 15, 16)] == [ALLOWED] * 5
+    assert {answer("madvise", 0, 0, advice) for advice in (14, 20, 21, 22, 23, 25, 102, 103)} == {EINVAL}
+    assert simulate(program, machine, {"x86_64": 27, "aarch64": 232}[machine]) == EPERM  # mincore
     assert simulate(program, machine, execve) == simulate(program, machine, socket_call) == EPERM
     assert simulate(program, machine, 0, architecture=0x40000003) == KILLED
     if machine == "x86_64":

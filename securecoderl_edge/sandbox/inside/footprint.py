@@ -47,6 +47,8 @@ CALLBACKS = re.compile(
     r"|signal|raise|scandir|n?ftw|glob|fopencookie|funopen|call_via_\w+|Unwind_\w+)(?:_[rs])?"
 )
 
+# Longer assembly would take longer to read than gcc takes for it, and no program that fits on a board has it.
+MOST_CHARACTERS = 4 << 20
 _ANY = "*"  # what a pointer may lead to
 _NAME = re.compile(r"[^\s,()\[\]{}:+#=\"]+")
 _OFFSET = re.compile(r"\.cfi_def_cfa_offset (\d+)")
@@ -67,8 +69,10 @@ def footprint(assembly: str, file: bytes) -> dict[str, object]:
     """The fields of `Footprint`, of a program as assembly and as object file.
 
     Raises:
-        ValueError: not an object file for ARM.
+        ValueError: not an object file for ARM, or too much assembly.
     """
+    if len(assembly) > MOST_CHARACTERS:
+        raise ValueError(f"more than {MOST_CHARACTERS >> 20} MiB of assembly")
     code, symbols = _object(file)
     used = [name for name, is_defined, _ in symbols if not is_defined]
     try:

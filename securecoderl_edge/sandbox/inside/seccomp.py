@@ -30,7 +30,7 @@ COMPUTING = {
     "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214),
     "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "pread64": (17, 67),
     "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66), "access": (21, None), "select": (23, None),
-    "sched_yield": (24, 124), "mremap": (25, 216), "mincore": (27, 232), "madvise": (28, 233),
+    "sched_yield": (24, 124), "mremap": (25, 216),
     "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pause": (34, None), "nanosleep": (35, 101),
     "getitimer": (36, 102), "alarm": (37, None), "setitimer": (38, 103), "getpid": (39, 172),
     "exit": (60, 93), "uname": (63, 160), "ftruncate": (77, 46), "getcwd": (79, 17),
@@ -51,7 +51,7 @@ COMPUTING = {
 # Allowed with arguments that the filters look at.
 INSPECTED = {
     "open": (2, None), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220), "fcntl": (72, 25),
-    "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
+    "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261), "madvise": (28, 233),
 }  # fmt: skip
 OPENING = ("open", "openat")
 # What the zygote and the box need and a test process must not have. (A link in /proc tells which files other
@@ -108,6 +108,9 @@ _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
 _CLONE_THREAD, _CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x00010000, 0x00000400, 2
 _MAP_SHARED, _MAP_HUGETLB = 1, 0x40000
+# What allocators ask for: MADV_NORMAL to _DONTNEED, _FREE, _NOHUGEPAGE, _DONTDUMP and _DODUMP. Others, such as
+# _GUARD_INSTALL, fill memory or page tables for a range of any size in one call that no signal ends; so does mincore.
+_ADVICE = 0, 1, 2, 3, 4, 8, 15, 16, 17
 # How a zygote and a box fork: as the C library does, and with CLONE_DETACHED, which has no effect and nobody sets.
 FORK_OF_A_BOX = 0x01600000 | signal.SIGCHLD
 _RLIMIT_STACK = 3
@@ -152,6 +155,7 @@ def supervisor_filter(machine: str | None = None, native: bool = False, reports:
     # A thread with descriptors of its own could have as many as a process may, and fill as many pipes.
     shares = [(_ANY_BIT, 0, 1, _CLONE_THREAD), (_ANY_BIT, 0, 1, _CLONE_FILES), _allow(), _refuse(errno.EPERM)]
     rules += _if_any([numbers["clone"]], [_argument(0), *shares])
+    rules += _if_any([numbers.pop("madvise")], [_argument(2), *_if_any([*_ADVICE], [_allow()]), _refuse(errno.EINVAL)])
     keeps = [_argument(2), (_ANY_BIT, 0, 1, _CLOSE_RANGE_UNSHARE), _refuse(errno.EPERM), _allow()]
     rules += _if_any([numbers["close_range"]], keeps)
     if reports:

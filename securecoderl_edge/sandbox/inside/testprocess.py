@@ -16,6 +16,7 @@ import math
 import numbers
 import os
 import resource
+import sys
 from collections import ChainMap, UserDict, UserList, UserString
 from collections.abc import Iterable
 from itertools import islice
@@ -30,6 +31,8 @@ RETURNED, RAISED, RETURNED_NONE = "=", "!", "-"
 NOTE = "_sce_note"
 STACK_BYTES = 64 << 20
 MOST_DESCRIPTORS = 64
+# The kernel counts those of a user together: one process that has them all keeps the others from making timers.
+MOST_PENDING_SIGNALS = 64
 LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
 LONGEST_DECIMAL_BITS = 8192
 _KEYS: Any = type({}.keys())
@@ -114,6 +117,7 @@ def resource_limits(cpu: float, memory: int, output: int) -> list[tuple[int, tup
         (resource.RLIMIT_CPU, math.ceil(min(cpu, LONGEST_CPU_SECONDS)) + 2),
         (resource.RLIMIT_STACK, STACK_BYTES),
         (resource.RLIMIT_NOFILE, MOST_DESCRIPTORS),
+        *([(resource.RLIMIT_SIGPENDING, MOST_PENDING_SIGNALS)] if sys.platform == "linux" else []),
     )
     return [(kind, (_bounds(kind, value)[0],) * 2) for kind, value in values]
 
