@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,6 +32,8 @@ from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.text import on_one_line
 
 _SAMPLE = re.compile(r"(.+)\.(\d{1,9})")
+# Of the program with a stem, its files with a suffix, each with its number; 0 for one without.
+_Cases = dict[tuple[str, str], list[tuple[int, Path]]]
 
 
 def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[dict[str, Submission], Counter[str]]:
@@ -46,6 +48,7 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
         SceError: a file cannot be read, or its tests are none.
     """
     found: dict[str, Submission] = {}
+    cases: dict[Path, _Cases] = {}
     files = find_sources([str(folder)], Selection())
     for kind in (ELSEWHERE, IRREGULAR):
         if files.left_out[kind]:
@@ -56,7 +59,9 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
             continue
         name = os.path.relpath(os.path.splitext(file.path)[0], folder)
         if problems is None:
-            inputs, outputs = (_numbered(path, suffix, folder) for suffix in (".in", ".out"))
+            if path.parent not in cases:
+                cases[path.parent] = _cases_in(path.parent)
+            inputs, outputs = (_of_program(path, suffix, cases[path.parent], folder) for suffix in (".in", ".out"))
             problem, sample = _with_its_tests(path, name, file, inputs, outputs), 0
             files.left_out.subtract(each.suffix for each in (*inputs, *outputs))
         else:
@@ -96,26 +101,28 @@ def _with_its_tests(path: Path, name: str, file: SourceFile, inputs: list[Path],
     return Problem(name, "", tests=tests, language=file.language.name)
 
 
-def _numbered(program: Path, suffix: str, folder: Path) -> list[Path]:
+def _cases_in(folder: Path) -> _Cases:
+    """The inputs and outputs in a folder; ``a.1.in`` is the first of ``a``, and that of ``a.1`` without a number."""
+    cases: _Cases = defaultdict(list)
+    for each in folder.iterdir():
+        if each.suffix in (".in", ".out"):
+            cases[each.stem, each.suffix].append((0, each))
+            if match := _SAMPLE.fullmatch(each.stem):
+                cases[match[1], each.suffix].append((int(match[2]), each))
+    return cases
+
+
+def _of_program(program: Path, suffix: str, cases: _Cases, folder: Path) -> list[Path]:
     """The inputs or outputs of a program, in the order of their numbers.
 
     Raises:
-        UsageError: one is no file of this folder.
+        UsageError: one is no file of the folder.
     """
-    numbers = {each: _number(each, program.stem) for each in program.parent.iterdir() if each.suffix == suffix}
-    found = {each: number for each, number in numbers.items() if number is not None}
+    found = [path for _, path in sorted(cases.get((program.stem, suffix), ()))]
     for each in found:
         if not each.is_file() or not each.resolve().is_relative_to(folder.resolve()):
             raise UsageError(f"{each}: not a regular file of {folder}. Put it there, or remove it.")
-    return sorted(found, key=lambda each: (found[each], each.name))
-
-
-def _number(path: Path, stem: str) -> int | None:
-    """Of an input or output of a program: 0 for ``STEM.out``; None for another file."""
-    if path.stem == stem:
-        return 0
-    match = _SAMPLE.fullmatch(path.stem)
-    return int(match[2]) if match is not None and match[1] == stem else None
+    return found
 
 
 def _among(problems: Mapping[str, Problem], name: str, path: Path) -> tuple[Problem, int]:
