@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -49,6 +49,8 @@ _LEFT = 499
 _GRACE_SECONDS = 10.0
 # Of a body that is refused: many clients read no answer before they have sent all of it.
 _MOST_DISCARDED = 32 << 20
+# Bodies that are read at a time, in threads that keep each other and the event loop waiting.
+_READERS = 2
 
 
 class App:
@@ -73,6 +75,7 @@ class App:
     ) -> None:
         self._service, self._score_service, self._settings = service, score_service, settings
         self._metrics, self._report, self._started = metrics, report, int(time.time())
+        self._turns = asyncio.Semaphore(_READERS)
         self._page = {path: (_PAGE / name).read_bytes() for path, (name, _) in _PAGE_FILES.items()}
         routes = [Route("/health", self._health), Route("/metrics", self._show_metrics)]
         if service is not None:
@@ -127,9 +130,7 @@ class App:
 
     async def _answer(self, service: Service, kind: Kind, request: Request) -> Response:
         async def answered(deadline: float, count: Callable[[int], None]) -> Response:
-            content = await _body_of(request)
-            # Takes time: many small objects, examples in long texts, schemas.
-            wanted = await asyncio.to_thread(lambda: parse(read_body(content), service.bounds, kind))
+            wanted = await self._read(request, lambda body: parse(body, service.bounds, kind))
             call = service.start(wanted)
             headers = {} if wanted.cut_to is None else {_CUT: str(wanted.cut_to)}
             responder = Responder(wanted, service.bounds.model)
@@ -138,18 +139,19 @@ class App:
                 first = await _first_of(pieces, call, request)
                 return _Stream(self._chunks(first, pieces, call, responder, deadline, count), call, deadline, headers)
             try:
-                record = responder.whole(await _unless_left(request, call.result))
+                result = await _unless_left(request, call.result)
             finally:
                 call.cancel()
+            # In a thread: log-probabilities of many tokens take a second.
+            answer = await asyncio.to_thread(lambda: JSONResponse(responder.whole(result), headers=headers))
             count(200)
-            return JSONResponse(record, headers=headers)
+            return answer
 
         return await self._in_time(request, answered)
 
     async def _score(self, score_service: ScoreService, request: Request) -> Response:
         async def scored(_: float, count: Callable[[int], None]) -> Response:
-            content = await _body_of(request)
-            batch = await asyncio.to_thread(lambda: parse_batch(read_body(content), score_service.problems))
+            batch = await self._read(request, lambda body: parse_batch(body, score_service.problems))
             scoring = score_service.start(batch)
             try:
                 scores = await _unless_left(request, scoring)
@@ -160,6 +162,29 @@ class App:
             return JSONResponse({"object": "list", "data": [score.to_record() for score in scores]})
 
         return await self._in_time(request, scored)
+
+    async def _read(self, request: Request, parse: Callable[[Mapping[str, Any]], T]) -> T:
+        """What the body of a request comes to, in a thread: examples in long texts, for one, take time.
+
+        Raises:
+            Fault: the body is refused.
+            ClientDisconnect: the client has left; what still waits for its turn is then not read.
+        """
+        content = await _body_of(request)
+        reading = asyncio.ensure_future(self._in_turn(lambda: parse(read_body(content))))
+        try:
+            return await _unless_left(request, reading)
+        finally:
+            reading.cancel()
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        async with self._turns:
+            running = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                await asyncio.wait([running])  # a thread goes on, and the next one would be one more
+                raise
 
     async def _in_time(
         self, request: Request, work: Callable[[float, Callable[[int], None]], Awaitable[Response]]

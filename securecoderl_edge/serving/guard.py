@@ -23,6 +23,8 @@ _POLICY = (
 )
 # A name or an IPv4 address, or an IPv6 address without a zone; then perhaps a port.
 _HOST = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+)\])(?::[0-9]+)?")
+# Of a client that takes the server for a proxy: RFC 9112 (3.2.2) wants its form of a path understood.
+_ABSOLUTE = re.compile(r"https?://(?P<host>[^/]*)(?P<path>/.*)?", re.IGNORECASE | re.DOTALL)
 _SLASHES = re.compile("/+")
 # Routes would take a line end behind a path for nothing.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
@@ -57,7 +59,9 @@ class Guard:
         """Pass a request on, or answer that it is refused."""
         if scope["type"] != "http":
             return  # there are neither websockets nor a lifespan
-        scope = {**scope, "path": _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"}
+        absolute = _ABSOLUTE.fullmatch(scope["path"])
+        path = scope["path"] if absolute is None else absolute["path"] or "/"
+        scope = {**scope, "path": _SLASHES.sub("/", path).rstrip("/") or "/"}
         allowed = self._allowed_origin(scope)
 
         async def send_with_headers(message: Message) -> None:
@@ -67,7 +71,7 @@ class Guard:
             await send(message)
 
         try:
-            self._check(scope, allowed)
+            self._check(scope, allowed, absolute["host"] if absolute else None)
         except Fault as fault:
             await _refuse(fault, send_with_headers)
         else:
@@ -82,7 +86,7 @@ class Guard:
         is_allowed = len(found) == 1 and found[0].decode("latin-1") in self._origins
         return found[0] if is_allowed else None
 
-    def _check(self, scope: Scope, allowed: bytes | None) -> None:
+    def _check(self, scope: Scope, allowed: bytes | None, host_in_path: str | None) -> None:
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -90,6 +94,8 @@ class Guard:
         if "content-length" in headers and "transfer-encoding" in headers:
             raise Fault(400, "a body has Content-Length or Transfer-Encoding, not both: proxies may read the other one")
         host = _only(headers, "host")
+        if host_in_path not in (None, host):
+            raise Fault(400, "the path and the header Host name different servers")
         named = _HOST.fullmatch(host)
         if named is None or not self._is_ours(named[1] or named[2]):
             raise Fault(

@@ -91,7 +91,7 @@ class _Converter:
     def __init__(self, schema: Any, name: str, is_strict: bool) -> None:
         self._schema, self._name, self._is_strict = schema, name, is_strict
         self._rules: list[str] = []
-        self._nodes = self._repeated = self._values = 0
+        self._nodes = self._repeated = self._values = self._size = 0
         self._references = {"#": (name, "any", 1)}  # rule, kind and alternatives by pointer
         self._open = {"#": 0}  # pointers being followed, with `_overlaps` when they began
         self._overlaps = 0
@@ -104,6 +104,9 @@ class _Converter:
 
     def _add(self, body: str) -> str:
         name = f"{self._name}-{len(self._rules)}"
+        self._size += len(body)
+        if self._size > LONGEST:  # a long text may be in many rules
+            raise SchemaError("too large")
         self._rules.append(f"{name} ::= {body}")
         return name
 
@@ -135,12 +138,11 @@ class _Converter:
         if "enum" in schema:
             return self._literals(schema["enum"], schema, where)
         kind = schema.get("type", _implied(schema))
-        if isinstance(kind, list):
-            return self._union([{**schema, "type": each} for each in kind], where, depth)
         if kind is None:
             return "value", "any", 1
-        if kind not in _KINDS:
-            raise SchemaError(f"{where}/type: unknown type")
+        kinds = _kinds_in(kind, where)
+        if isinstance(kind, list):
+            return self._union([{**schema, "type": each} for each in kinds], where, depth)
         if kind == "object":
             return self._object(schema, where, depth)
         if kind == "array":
@@ -170,10 +172,9 @@ class _Converter:
             raise SchemaError(f"{where}/$ref: expected a reference within the schema")
         found = self._schema
         for step in pointer.split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or key not in found:
+            found = _member(found, step.replace("~1", "/").replace("~0", "~"))
+            if found is None:
                 raise SchemaError(f"{where}/$ref: {pointer[:100]} is missing")
-            found = found[key]
         return found
 
     def _union(self, schemas: Any, where: str, depth: int) -> tuple[str, str, int]:
@@ -204,19 +205,22 @@ class _Converter:
             return "any"
         kind = schema.get("type", _implied(schema) or "any")
         values = [schema["const"]] if "const" in schema else schema.get("enum")
-        if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
+        if isinstance(values, list) and 0 < len(values) <= _MOST_VALUES and _are_texts(values):
             return "string"
         return ("number" if kind == "integer" else kind) if isinstance(kind, str) else "any"
 
     def _literals(self, values: Any, schema: Mapping[str, Any], where: str) -> tuple[str, str, int]:
         """The values that have a type of the schema."""
-        if isinstance(values, list) and "type" in schema:
-            values = [value for value in values if _has_type(value, schema["type"])]
-        if not isinstance(values, list) or not values:
+        if not isinstance(values, list):
             raise SchemaError(f"{where}: expected a list of values")
         self._values += len(values)
         if self._values > _MOST_VALUES:
             raise SchemaError(f"{where}: more than {_MOST_VALUES} values")
+        if "type" in schema:
+            kinds = _kinds_in(schema["type"], where)
+            values = [value for value in values if _has_type(value, kinds)]
+        if not values:
+            raise SchemaError(f"{where}: expected a value of the type")
         try:
             texts = sorted({json.dumps(value, ensure_ascii=False, allow_nan=False) for value in values})
         except (ValueError, RecursionError) as error:  # infinite, or nested too deeply
@@ -243,9 +247,10 @@ class _Converter:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if not isinstance(properties, dict) or not _are_texts(required):
             raise SchemaError(f"{where or '#'}: expected properties by name, and a list of required ones")
-        properties = {**properties, **{name: True for name in required if name not in properties}}
-        if len(properties) > _MOST_PROPERTIES:
+        names = dict.fromkeys([*properties, *required])
+        if max(len(names), len(required)) > _MOST_PROPERTIES:
             raise SchemaError(f"{where or '#'}: more than {_MOST_PROPERTIES} properties")
+        properties = {name: properties.get(name, True) for name in names}
         if not properties:
             return self._map(schema.get("additionalProperties", True), where, depth)
         pairs, most = [], 1
@@ -321,8 +326,26 @@ def _check_neighbors(schema: Mapping[str, Any], where: str) -> None:
             raise SchemaError(f"{where or '#'}: {others[0]!r} next to {key!r} is not supported")
 
 
-def _has_type(value: Any, kind: Any) -> bool:
+def _member(found: Any, key: str) -> Any:
+    """What an object has under a name, or a list, such as one of alternatives, at a place; None without it."""
+    if isinstance(found, list) and key.isascii() and key.isdecimal() and len(key) < 4:
+        return found[int(key)] if int(key) < len(found) else None
+    return found.get(key) if isinstance(found, dict) else None
+
+
+def _kinds_in(kind: Any, where: str) -> list[str]:
+    """The types that a node names.
+
+    Raises:
+        SchemaError: one is unknown.
+    """
     kinds = kind if isinstance(kind, list) else [kind]
+    if len(kinds) > len(_KINDS) or not all(each in _KINDS for each in kinds):
+        raise SchemaError(f"{where}/type: unknown type, or more than {len(_KINDS)}")
+    return kinds
+
+
+def _has_type(value: Any, kinds: Sequence[str]) -> bool:
     if isinstance(value, bool) or value is None:
         return ("null" if value is None else "boolean") in kinds
     if isinstance(value, int | float):

@@ -56,13 +56,13 @@ _IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "keep_alive", "id", "chat_id", "session_id", "message_id", "request_id", "id_slot", "background_tasks", "samplers",
     "t_max_prompt_ms", "t_max_predict_ms", "n_indent", "timings_per_token", "return_tokens", "dynatemp_exponent",
-    "lora", "response_fields", "reasoning_effort", "verbosity",
+    "lora", "response_fields", "reasoning_effort", "verbosity", "reasoning_format", "min_keep",
     "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "repeat_last_n", "mirostat_tau",
     "mirostat_eta", "dry_sequence_breakers", "prediction",
 )  # fmt: skip
 _ZERO = ("top_logprobs", "min_tokens", "mirostat", "n_keep", "n_probs", "dry_multiplier", "xtc_probability",
          "dynatemp_range")  # fmt: skip
-_ONE = ("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p", "tfs_z")
+_ONE = ("repetition_penalty", "repeat_penalty", "length_penalty", "typical_p", "typ_p", "tfs_z")
 _FALSE = ("logprobs", "echo", "ignore_eos", "use_beam_search", "return_progress", "post_sampling_probs",
           "continue_final_message", "include_stop_str_in_output", "enable_thinking", "raw")  # fmt: skip
 _NO_LIST = ("tools", "functions", "tool_ids", "files", "filter_ids", "tool_servers", "stop_token_ids", "bad_words",

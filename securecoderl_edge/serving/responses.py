@@ -65,15 +65,17 @@ class Responder:
             if rest := text[self._sent.get(index, 0) :]:
                 yield self.piece(index, rest)
             if self._wanted.kind == "infill":
-                filled = self._filled(result)
+                filled = self._filled(result, index)
                 yield event({**filled, "content": ""} if "content" in filled else filled)
-                return
+                continue
             delta: dict[str, Any] | str = {} if self._wanted.is_chat else ""
             if choice.calls:
                 calls = [{"index": number, **call} for number, call in enumerate(_calls(choice))]
                 yield self._chunk([self._choice(index, {"tool_calls": calls})])
             ended = {**self._choice(index, delta), "logprobs": self._logprobs(choice), **self._end(choice)}
             yield self._chunk([ended])
+        if self._wanted.kind == "infill":  # as llama.cpp ends it
+            return
         if self._wanted.includes_usage:
             yield self._chunk([], usage=_usage(result))
         yield DONE
@@ -115,11 +117,11 @@ class Responder:
             checked["blocks"] = [_block(block, len(self._wanted.prefill)) for block in choice.blocks]
         return checked
 
-    def _filled(self, result: Result) -> dict[str, Any]:
-        """The response of llama.cpp's ``/infill``; a request for several fillings has the others in ``choices``."""
-        best, *others = result.choices
+    def _filled(self, result: Result, index: int = 0) -> dict[str, Any]:
+        """The response of llama.cpp's ``/infill``; a whole one for several fillings has all of them in ``choices``."""
+        best = result.choices[index]
         filled: dict[str, Any] = {
-            "index": 0,
+            "index": index,
             "content": best.text,
             "stop": True,
             "stop_type": "limit" if best.completion.finish == "length" else "word" if best.completion.stop else "eos",
@@ -130,7 +132,7 @@ class Responder:
             "truncated": result.is_cut,
             "sce": self._checked(best),
         }
-        if others:
+        if len(result.choices) > 1 and not self._wanted.is_stream:
             filled["choices"] = [{"content": each.text, "sce": self._checked(each)} for each in result.choices]
         return _only(filled, self._wanted.shown_fields) if self._wanted.shown_fields else filled
 

@@ -20,6 +20,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.runtimes.gguf import llama_worker
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
@@ -369,3 +370,12 @@ def test_without_being_asked_every_prompt_is_computed_anew(runtime: GgufRuntime)
         runtime.generate([PROMPTS[19][:500]], 3, GREEDY)
     each = runtime.count_tokens(PROMPTS[19][:500]) - 1
     assert runtime.usage().prompt_tokens - before == 2 * each
+
+
+@pytest.mark.parametrize("name", ["tekken", "deepseek-coder", "viking", "smollm"])
+def test_no_run_of_one_kind_of_characters_ends_the_process(tiny_model: Path, tmp_path: Path, name: str) -> None:
+    write_gguf(tiny_model, None, "f32", tmp_path / "m.gguf", "m", pre_tokenizer=name)
+    with closing(GgufRuntime(tmp_path / "m.gguf", threads=1)) as opened:
+        for kind in ("a", "A", " ", "\n", ".", "é", "中", "1"):
+            for length in (4096, 1 << 17):
+                assert opened.count_tokens(kind * length) > 0  # a child that ends is an error

@@ -547,6 +547,11 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
         empty = served.ask("POST", INFILL, {**body, "n_predict": 0, "stream": True}).events
         stopped = served.ask("POST", INFILL, {**body, "stop": ["never", "le"]}).record
         cut = served.ask("POST", INFILL, {**body, "n_predict": 1}).record
+        several = served.ask("POST", INFILL, {**body, "n_cmpl": 3, "stream": True}).events
+    for number in range(3):
+        own = [event for event in several if event["index"] == number]
+        assert "".join(event["content"] for event in own) == "filled"
+        assert [event["stop"] for event in own] == [False] * (len(own) - 1) + [True]
     extra = (*(5, *map(ord, "x.py\ny\n")), *(5, *map(ord, "file\n")))
     assert runtime.tasks[0].prompt == (1, *extra, 2, *map(ord, "ab"), 3, ord("c"), 4)
     assert (record["content"], record["stop"], record["truncated"]) == ("filled", True, False)

@@ -26,6 +26,8 @@ from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving import app
+from securecoderl_edge.serving.requests import parse
 from securecoderl_edge.serving.serve_settings import ServeSettings
 
 DOUBLE = [{"input": "3\n", "output": "6\n"}, {"input": "4\n", "output": "8\n"}]
@@ -308,6 +310,31 @@ def test_a_stream_that_waits_for_its_first_token_ends_like_a_whole_answer(scorer
         assert served.chat("x").status == 200
 
 
+def test_bodies_that_wait_are_not_read_when_their_requests_have_ended(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read, begun = threading.Event(), list[object]()
+
+    def read(body: object, *_: object) -> Any:
+        begun.append(body)
+        assert may_read.wait(30)
+        return parse(body, *_)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(app, "parse", read)
+    with serving(scorer) as served:
+        for number in range(3 * app._READERS):
+            connection = served.connect()
+            connection.request("POST", TEXT, json.dumps({"prompt": "x"}), {"Content-Type": "application/json"})
+            served.wait_for(lambda number=number: len(begun) == min(number + 1, app._READERS))
+            connection.close()
+            status = f'status="499"}} {number + 1}'.encode()  # at once, though the threads go on
+            served.wait_for(lambda status=status: status in served.ask("GET", "/metrics").body)
+        assert len(begun) == app._READERS
+        may_read.set()
+        assert served.ask("POST", TEXT, {"prompt": "x"}).status == 200
+        assert len(begun) == app._READERS + 1
+
+
 @pytest.mark.parametrize("hangs_up", few([True, False], True))
 def test_the_programs_of_a_request_that_has_ended_stop(scorer: Scorer, hangs_up: bool) -> None:
     tests = [{"input": str(number), "output": "1\n"} for number in range(20)]
@@ -443,6 +470,17 @@ def test_a_path_with_a_control_character_is_unknown_and_not_in_the_metrics(
 def test_slashes_too_many_do_not_count_and_nothing_is_redirected(server: Served, path: str) -> None:
     answer = server.ask("GET", path)
     assert (answer.status, "location" in answer.headers) == (200, False)
+
+
+def test_a_path_may_be_a_whole_address_of_this_server_only(scorer: Scorer) -> None:
+    with serving(scorer, key=KEY) as served:
+        host = f"127.0.0.1:{served.port}"
+        for address, status in (
+            (f"http://{host}/health", 200), (f"HTTP://{host}//health/", 200), (f"https://{host}", 200),
+            (f"http://{host}/v1/models", 401), (f"http://{host}/v1/models?/health", 401),
+            ("http://evil.example/health", 400), (f"http://evil@{host}/health", 400), ("http:///health", 400),
+        ):  # fmt: skip
+            assert (address, served.ask("GET", address, Host=host).status) == (address, status)
 
 
 @pytest.mark.parametrize(

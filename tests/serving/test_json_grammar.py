@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -106,6 +109,8 @@ SUM = {
         (LINKED, ['{"list":{"value":1,"next":null}}', '{"list":{"value":1,"next":{"value":2,"next":null}}}'],
          ['{"list":null}', '{"list":{"value":1}}', '{"list":{"value":1,"next":{}}}']),
         (SUM, ["1", '{"left":1,"right":{"left":2,"right":-3}}'], ["null", '{"left":1}', '{"left":null,"right":1}']),
+        ({"properties": {"a": {"anyOf": [{"type": "null"}, {"const": 7}]}, "b": {"$ref": "#/properties/a/anyOf/1"}}},
+         ['{"b":7}', '{"a":null,"b":7}'], ['{"b":null}']),
         ({"properties": {"]::=\"root": {"const": "\\\"\n\x00"}}},
          ['{"]::=\\"root": "\\\\\\"\\n\\u0000"}'], ['{"]": 1}']),
     ],
@@ -139,7 +144,9 @@ for _ in range(12):  # two to the power of 12 ways to read "[[[[[[[[[[[["
         {"properties": {}, "required": [1]}, {"enum": []}, {"enum": {}}, {"anyOf": []}, {"anyOf": {}},
         {"items": [1], "type": "array"},
         {"$ref": 5}, {"$ref": "#/missing"}, {"$ref": "https://example.com/x"}, {"$ref": "file:///etc/passwd"},
-        {"$ref": "#/$defs/a/b", "$defs": {"a": []}}, {"type": "string", "pattern": "a*"}, {"minimum": 1},
+        {"$ref": "#/$defs/a/b", "$defs": {"a": []}}, {"anyOf": [True, {"$ref": "#/anyOf/2"}]}, {"type": ["null", "b"]},
+        {"enum": [1], "type": ["string", 5]}, {"required": ["a"] * 65}, {"type": ["null"] * 8},
+        {"type": "string", "pattern": "a*"}, {"minimum": 1},
         {"type": "string", "format": "email"}, {"type": "string", "maxLength": 10**9},
         {"type": "string", "minLength": -1},
         {"type": "string", "minLength": True}, {"type": "array", "minItems": 3, "maxItems": 2},
@@ -201,6 +208,38 @@ def test_a_value_nested_too_deeply_is_refused() -> None:
     with pytest.raises(SchemaError):
         json_grammar({"const": value})
     assert grammar_of("json-0", [{"const": value}], is_strict=False)
+
+
+MANY = 1 << 15
+LONG = {"type": "object", "properties": {"a" * (1 << 17): {"type": "string"}}}
+# 256 pointers to one place, each of which is followed.
+ALIASES = [{"$ref": f"#/$defs/{''.join(each)}"} for each in itertools.product(("~", "~0"), repeat=8)]
+WIDE = {f"key {number}": 0 for number in range(1 << 12)}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": ["string"] * 2000, **WIDE},
+        {"enum": [1] * MANY, "type": ["a"] * MANY},
+        {"type": ["object"] * 400, "required": ["a"] * MANY},
+        {"$defs": {"a": {"enum": [""] * MANY}}, "anyOf": [{"$ref": "#/$defs/a"}] * 400},
+        {"$defs": {"~" * 8: LONG}, "anyOf": ALIASES},
+        {"$defs": {"~" * 8: {"type": "null", "enum": [1] * MANY + [None]}}, "anyOf": ALIASES},
+    ],
+    ids=lambda schema: json.dumps(schema)[:50],
+)  # fmt: skip
+def test_no_part_of_a_schema_takes_much_time_or_memory_by_being_used_often(schema: dict[str, Any]) -> None:
+    tracemalloc.start()
+    started = time.process_time()
+    try:
+        for is_strict in (True, False):
+            with suppress(SchemaError):
+                json_grammar(schema, is_strict)
+        assert time.process_time() - started < 1  # was up to a minute
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_schema_that_is_only_itself_has_no_grammar(model: LlamaModel) -> None:

@@ -340,6 +340,7 @@ def test_a_wrong_field_of_a_talk_is_named(fields: dict[str, Any], param: str) ->
         {"stop_token_ids": []}, {"logit_bias": []}, {"grammar": ""}, {"skip_special_tokens": True}, {"raw": False},
         {"add_generation_prompt": True}, {"continue_final_message": False}, {"return_progress": False}, {"tfs_z": 1.0},
         {"prediction": {"type": "content", "content": "x"}}, {"enable_thinking": False}, {"images": []},
+        {"typ_p": 1, "min_keep": 0, "reasoning_format": "auto"},
         {"logprobs": None}, {"functions": None, "function_call": None},
         {"keep_alive": "5m"}, {"chat_id": "x"}, {"options": {}}, {"chat_template_kwargs": {"enable_thinking": False}},
     ],

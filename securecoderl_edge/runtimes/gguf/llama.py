@@ -20,6 +20,7 @@ from securecoderl_edge.models.gguf.header import read_header
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.extras import InfillTokens
 from securecoderl_edge.runtimes.gguf.cache import cache_size
+from securecoderl_edge.runtimes.gguf.deep_stack import on_deep_stack
 from securecoderl_edge.runtimes.gguf.grammar import Grammar
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.runtimes.manifests import manifest_path
@@ -131,7 +132,8 @@ class LlamaModel:
         encoded = normalize(text, self._normalizer).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
-        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, is_whole, has_names)
+        arguments = (self._vocabulary, encoded, len(encoded), tokens, room, is_whole, has_names)
+        count = on_deep_stack(len(encoded), lambda: llama_cpp.llama_tokenize(*arguments))
         if count < 0:
             raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes; shorten it")
         return list(tokens[:count])
