@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from study_engine.run_log import evaluation_problems
 # Made by study_data/make.py. Relative, so that steps are the same on every machine.
 PROBLEMS = Path("benchmarks/gpu_queue/problems")
 TOKENS = 800_000  # that a training samples at most
+RECIPE_OF_POOL = Path(__file__).with_name("gpu_queue") / "recipes" / "functions.toml"
 
 
 def reliable(folder: Path) -> Study:
@@ -19,17 +22,11 @@ def reliable(folder: Path) -> Study:
     clean = Split("functions", "mbpp:clean", tests)
     pool = Split("functions-pool", str(PROBLEMS / "functions-train.jsonl"), tests)
 
-    def limited(phase: str) -> tuple[str, ...]:
-        return f"{phase}.steps=200", f"{phase}.max_tokens_sampled={TOKENS}"
-
-    # As recipes/functions.toml of the queue.
-    adaptive = ("sampling.method=adaptive", "sampling.resample=4")
-    rounds = ("rft.updates_per_round=16", "rft.epochs=3", "rft.batch_size=32")
-    arm = partial(Arm, measured_on=(clean,))
+    arm, of_pool = partial(Arm, measured_on=(clean,)), settings_of_pool()
     arms = (
-        arm("reliable-binary", "RL", clean, ("binary",), limited("binary")),
-        arm("reliable-pool", "RL, larger pool", pool, ("binary",), (*adaptive, *limited("binary"))),
-        arm("reliable-rft", "RFT, larger pool", pool, ("rft",), (*rounds, *limited("rft"))),
+        arm("reliable-binary", "RL", clean, ("binary",), ("binary.steps=200", f"binary.max_tokens_sampled={TOKENS}")),
+        arm("reliable-pool", "RL, larger pool", pool, ("binary",), of_pool),
+        arm("reliable-rft", "RFT, larger pool", pool, ("rft",), of_pool),
     )
     return Study(
         "reliable",
@@ -46,8 +43,16 @@ def reliable(folder: Path) -> Study:
     )
 
 
+def settings_of_pool() -> tuple[str, ...]:
+    """What the queue's recipe for the pool changes of the recipe `instruct`, with this study's number of tokens."""
+    tables = tomllib.loads(RECIPE_OF_POOL.read_text(encoding="utf-8"))
+    del tables["recipe"]
+    values = {f"{name}.{key}": each for name, table in tables.items() for key, each in table.items()}
+    limits = {key: TOKENS for key in values if key.endswith(".max_tokens_sampled")}
+    return tuple(f"{key}={json.dumps(each)}" for key, each in (values | limits).items())
+
+
 def benchmarks_of_reliable(study: Study) -> dict[str, set[str]]:
     """The ids to leave out for one benchmark at a time."""
-    problems = [each for split in study.splits for each in evaluation_problems(split.eval)]
-    sources = {each.source for each in problems}
-    return {str(name): {each.id for each in problems if each.source != name} for name in sorted(map(str, sources))}
+    sources = {each.id: str(each.source) for split in study.splits for each in evaluation_problems(split.eval)}
+    return {name: {id for id, source in sources.items() if source != name} for name in sorted({*sources.values()})}

@@ -190,9 +190,8 @@ def make_functions(
     maker.write("functions-train", every)
     tested = {each.id for each in (*load_problems("humaneval", sys.maxsize), *load_problems("mbpp:test", sys.maxsize))}
     plus = [each for name in PLUS for each in imported(maker.data, name, maker.work)]
-    limits = dict.fromkeys(SLOW, 40.0)
-    fixed = (replace(each, time_limit_s=limits.get(each.id, 5.0)) for each in plus)
-    maker.write("functions-eval", [each for each in fixed if each.id.replace("-plus/", "/") in tested])
+    plus = [each for each in plus if each.id.replace("-plus/", "/") in tested]
+    maker.write("functions-eval", [replace(each, time_limit_s=40.0 if each.id in SLOW else 5.0) for each in plus])
     later = [each for each in imported(maker.data, LEETCODE_TEST, maker.work) if each.difficulty in EASY_ENOUGH]
     maker.write("functions-eval-leetcode", maker.strong("functions-eval-leetcode", later, TRANSFER))
     return train
