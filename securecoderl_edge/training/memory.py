@@ -255,7 +255,7 @@ def _sampling(
         "KV cache": rows * length * token,
         "one step": max(prompt_pass, drawing + growing, merging - rows * length * token),
     }
-    return parts | _free_blocks(formats, parts["one step"])
+    return parts | _free_blocks(formats, parts["one step"] // 2)
 
 
 def _update(
@@ -354,9 +354,12 @@ def _asking(
     return parts | _free_blocks(formats, parts["teacher's layer or logits"])
 
 
-def _free_blocks(formats: Formats, passing: int) -> dict[str, int]:
-    """What glibc keeps of freed blocks: measured, and bounded by `heap.bound_free_memory`. jemalloc keeps nothing."""
-    return {"free blocks": min(passing // 2, GROWTH_BYTES)} if formats.device == "cpu" else {}
+def _free_blocks(formats: Formats, measured: int) -> dict[str, int]:
+    """What glibc keeps of freed blocks, bounded by `heap.bound_free_memory`. jemalloc keeps nothing.
+
+    Measured: half of what a step of sampling frees, and as much as a layer frees between what layers keep.
+    """
+    return {"free blocks": min(measured, GROWTH_BYTES)} if formats.device == "cpu" else {}
 
 
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: Gpu | None = None) -> int:
