@@ -109,9 +109,10 @@ def check_outputs(
 
 
 class _Tracker:
-    """Progress of one task; this one shows nothing."""
+    """Progress of one task, of which ``done`` units are finished; this one shows nothing."""
 
-    _done = 0.0
+    def __init__(self, done: int = 0) -> None:
+        self._done: float = done
 
     def update(self, advance: float = 1, note: str = "") -> None:
         """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``."""
@@ -129,13 +130,16 @@ class _Tracker:
 
 
 @contextmanager
-def track(total: int | None, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[_Tracker]:
+def track(
+    total: int | None, description: str, *, done: int = 0, lines: bool = True, shown: bool = True
+) -> Iterator[_Tracker]:
     """Show progress on stderr: on a terminal a bar with the time left, else one line per update.
 
     Stages are a second bar. Elsewhere one is named if nothing was printed for `QUIET_SECONDS`.
 
     Args:
         total: units of work; None if unknown.
+        done: units that are finished at the start, of work that is resumed.
         lines: False shows only the bar; without a terminal, the caller prints its own lines.
         shown: False shows nothing.
     """
@@ -153,9 +157,9 @@ def track(total: int | None, description: str, *, lines: bool = True, shown: boo
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=_bar_width()), console=talk
         )
         with Live(Group(whole, stage), console=talk, transient=True, refresh_per_second=10):
-            yield _Bar(whole, stage, total, description)
+            yield _Bar(whole, stage, total, description, done)
     elif shown and lines and total is not None:
-        yield _Lines(total, description)
+        yield _Lines(total, description, done)
     else:
         yield _Tracker()
 
@@ -184,9 +188,10 @@ def _in_words(name: str, done: int, total: int, unit: str, seconds: float, most:
 
 
 class _Bar(_Tracker):
-    def __init__(self, progress: Progress, stages: Progress, total: int | None, description: str) -> None:
+    def __init__(self, progress: Progress, stages: Progress, total: int | None, description: str, done: int) -> None:
+        super().__init__(done)
         self._progress, self._stages = progress, stages
-        self._task = progress.add_task(escape_controls(description), total=total, note="")
+        self._task = progress.add_task(escape_controls(description), total=total, completed=done, note="")
         self._stage: TaskID | None = None
         self._began = 0.0
 
@@ -207,7 +212,8 @@ class _Bar(_Tracker):
 
 
 class _Lines(_Tracker):
-    def __init__(self, total: float, description: str) -> None:
+    def __init__(self, total: float, description: str, done: int) -> None:
+        super().__init__(done)
         self._total, self._description = total, description
         self._first: tuple[float, float] | None = None
         self._began = self._printed = time.monotonic()

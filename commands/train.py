@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import stat
@@ -187,13 +188,19 @@ def _train(
     if "sft" in steps and settings.sft.epochs is not None:
         steps["sft"] = 0  # its first update knows
     is_finished = resume and (Run(folder).policy / DONE_FILE).is_file()
-    with track(sum(steps.values()), "training", shown=talks) as progress:
+
+    def updates(phase: str, step: int | None) -> int:
+        """The updates of the run up to one of a phase, or to its end."""
+        names = list(steps)
+        return sum(steps[name] for name in names[: names.index(phase)]) + (steps[phase] if step is None else step)
+
+    saved = Run(folder).saved() if resume else None
+    done = updates(*saved) if saved is not None and saved[0] in steps else 0
+    with track(sum(steps.values()), "training", done=done, shown=talks) as progress:
 
         def log(row: dict[str, Any]) -> None:
-            steps[row["phase"]] = row["steps"]
-            names = list(steps)
-            done = sum(steps[name] for name in names[: names.index(row["phase"])]) + row["step"]
-            progress.reach(done, _describe(row), sum(steps.values()))
+            steps[row["phase"]] = _expected_updates(row, settings)
+            progress.reach(updates(row["phase"], row["step"]), _describe(row), sum(steps.values()))
 
         try:
             run = run_training(
@@ -216,6 +223,13 @@ def _train(
         for phase, facts in run.outcomes():
             say(f"{phase}: selected step {facts.get('chosen_step')} of {facts.get('steps')}: {facts.get('why')}")
         say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")
+
+
+def _expected_updates(row: dict[str, Any], settings: TrainSettings) -> int:
+    """The updates of a phase after one of them: fewer than its settings say if a budget of tokens ends it."""
+    budget = getattr(settings.phase(row["phase"]), "max_tokens_sampled", None)
+    step, most = int(row["step"]), int(row["steps"])
+    return most if budget is None else min(most, max(step, math.ceil(step * budget / row["tokens_sampled"])))
 
 
 def _describe(row: dict[str, Any]) -> str:

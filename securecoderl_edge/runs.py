@@ -179,15 +179,23 @@ class Run:
         folders = [path for path in (self.path / "phases").glob("*-*") if path.name.split("-")[0].isdecimal()]
         return sorted(folders, key=lambda path: int(path.name.split("-")[0]))
 
-    def progress(self) -> str:
-        """What of an unfinished run is saved, in words."""
+    def saved(self) -> tuple[str, int | None] | None:
+        """The last phase of which something is saved, and its last saved update: None if the phase is finished."""
         for folder in reversed(self.phase_folders()):
             if (folder / "adapter" / DONE_FILE).is_file():
-                return f"{phase_of(folder)} is finished"
+                return phase_of(folder), None
             steps = sorted(path.name for path in folder.glob("checkpoints/step-*"))
             if steps:
-                return f"update {int(steps[-1].removeprefix('step-'))} of {phase_of(folder)} is saved"
-        return "no update is finished"
+                return phase_of(folder), int(steps[-1].removeprefix("step-"))
+        return None
+
+    def progress(self) -> str:
+        """What of an unfinished run is saved, in words."""
+        saved = self.saved()
+        if saved is None:
+            return "no update is finished"
+        phase, step = saved
+        return f"{phase} is finished" if step is None else f"update {step} of {phase} is saved"
 
     def outcomes(self) -> list[tuple[str, dict[str, Any]]]:
         """The finished phases in order, each with the content of its `DONE_FILE`.

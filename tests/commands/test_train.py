@@ -104,6 +104,21 @@ def test_options_of_a_plan_that_contradict_each_other_are_refused(
         train(tiny_model, problems, tmp_path / "run", *words)
 
 
+@pytest.mark.parametrize(("budget", "total"), [(25, 5), (24, 5), (1, 3), (1000, 9)])
+def test_the_updates_that_a_budget_of_tokens_leaves_are_expected_from_those_so_far(
+    tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int, total: int
+) -> None:
+    def trained(settings: Any, folder: Path, *, log: Callable[[dict[str, Any]], None], **_: Any) -> Any:
+        log({"phase": "binary", "step": 3, "steps": 9, "tokens_sampled": 15})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("securecoderl_edge.training.train.train", trained)
+    monkeypatch.setattr("securecoderl_edge.commands.train._describe", lambda row: "")
+    words = ("--phases", "binary", "--set", "binary.steps=9", "--set", f"binary.max_tokens_sampled={budget}")
+    ended = train(tiny_model, problems, tmp_path / "run", *words)
+    assert f"training 3/{total}" in ended.stderr
+
+
 @pytest.mark.parametrize("number", few([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT, signal.SIGHUP))
 def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
     tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

@@ -20,6 +20,7 @@ from cli_runs import run_sce
 from quick import few
 from small_runs import varied_reward, write_additions
 
+from securecoderl_edge.commands import console
 from securecoderl_edge.models import fused
 from securecoderl_edge.models.gguf import weights as gguf_weights
 from securecoderl_edge.models.sampling import PartialCompletions
@@ -114,8 +115,11 @@ def test_a_signal_in_an_update_keeps_the_updates_before_it_and_names_them(
     last = "the time of --max-minutes is over: update 2 of binary is saved; run the same command to resume"
     assert " ".join(told.split()).endswith(last)
     assert "interrupted" not in told
+    monkeypatch.setattr(console, "QUIET_SECONDS", 0.0)
     code, told = train(tiny_model, problems, tmp_path / "run", "--max-minutes", "600")
     assert code == 0, told
+    assert "training 2/3  sampling" in told
+    assert "training 0/3" not in told
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3]
 
