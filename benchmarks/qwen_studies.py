@@ -1,4 +1,4 @@
-"""The study of Qwen2.5-Coder-0.5B-Instruct, whose plan is `study-reliable.md`; `study.py` runs it."""
+"""The studies of Qwen2.5-Coder-0.5B-Instruct, whose plans are `study-reliable.md` and `study-secure.md`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from study_engine.run_log import evaluation_problems
 
 # Made by study_data/make.py. Relative, so that steps are the same on every machine.
 PROBLEMS = Path("benchmarks/gpu_queue/problems")
-TOKENS = 800_000  # that a training samples at most
-RECIPE_OF_POOL = Path(__file__).with_name("gpu_queue") / "recipes" / "functions.toml"
+RECIPES = Path(__file__).with_name("gpu_queue") / "recipes"
+TRAINED = ("sft", "binary", "partial", "rft")  # phases
+OF_MODEL = ("model=qwen-0.5b", "base_precision=bf16")  # settings of all trainings
 
 
 def reliable(folder: Path) -> Study:
@@ -22,11 +23,12 @@ def reliable(folder: Path) -> Study:
     clean = Split("functions", "mbpp:clean", tests)
     pool = Split("functions-pool", str(PROBLEMS / "functions-train.jsonl"), tests)
 
-    arm, of_pool = partial(Arm, measured_on=(clean,)), settings_of_pool()
+    tokens = 800_000
+    arm = partial(Arm, measured_on=(clean,))
     arms = (
-        arm("reliable-binary", "RL", clean, ("binary",), ("binary.steps=200", f"binary.max_tokens_sampled={TOKENS}")),
-        arm("reliable-pool", "RL, larger pool", pool, ("binary",), of_pool),
-        arm("reliable-rft", "RFT, larger pool", pool, ("rft",), of_pool),
+        arm("reliable-binary", "RL", clean, ("binary",), ("binary.steps=200", f"binary.max_tokens_sampled={tokens}")),
+        arm("reliable-pool", "RL, larger pool", pool, ("binary",), settings_in("functions", "binary", tokens)),
+        arm("reliable-rft", "RFT, larger pool", pool, ("rft",), settings_in("functions", "rft", tokens)),
     )
     return Study(
         "reliable",
@@ -36,20 +38,59 @@ def reliable(folder: Path) -> Study:
         (1, 2, 3),
         samples=4,
         comparisons=(("reliable-rft", "reliable-pool"),),
-        overrides=("model=qwen-0.5b", "base_precision=bf16"),
-        base_precision="bf16",
         base_run=(arms[0], 1),
         evaluation=("--protocol", "evalplus", "--temperature", "0.2", "--max-tokens", "512", "--parallel", "128"),
+        overrides=OF_MODEL,
+        base_precision="bf16",
     )
 
 
-def settings_of_pool() -> tuple[str, ...]:
-    """What the queue's recipe for the pool changes of the recipe `instruct`, with this study's number of tokens."""
-    tables = tomllib.loads(RECIPE_OF_POOL.read_text(encoding="utf-8"))
-    del tables["recipe"]
-    values = {f"{name}.{key}": each for name, table in tables.items() for key, each in table.items()}
-    limits = {key: TOKENS for key in values if key.endswith(".max_tokens_sampled")}
-    return tuple(f"{key}={json.dumps(each)}" for key, each in (values | limits).items())
+def secure(folder: Path) -> Study:
+    """Credit for security only with passed tests, against tests alone, the paper's sum, RFT and SFT."""
+    train = str(PROBLEMS / "secure-train.jsonl")
+    told = Split("told", train, str(PROBLEMS / "secure-told-test.jsonl"))
+    untold = Split("untold", train, str(PROBLEMS / "secure-untold-test.jsonl"))
+    sql = Split("sql", train, str(PROBLEMS / "safesql-test.jsonl"))
+    functions = Split("functions", train, str(PROBLEMS / "functions-eval.jsonl"), samples=2)
+
+    def arm(name: str, title: str, phase: str, *settings: str) -> Arm:
+        changed = settings_in("secure", phase, 400_000, *settings)
+        return Arm(f"secure-{name}", title, told, (phase,), changed, (told, untold, sql, functions))
+
+    of_sum = ("reward.combine=sum", "reward.ignored_input=keep")
+    arms = (
+        arm("gate", "RL, security with passed tests only", "binary"),
+        arm("tests", "RL, tests alone", "binary", "reward.combine=sum", "reward.security_weight=0"),
+        arm("rft", "RFT, tests and attacks passed", "rft"),
+        arm("sum", "RL, the paper's sum", "partial", *of_sum),
+        arm("sft", "SFT on secure solutions", "sft", "sft.filter=security", "sft.epochs=3", "sft.steps=200"),
+    )
+    return Study(
+        "secure",
+        "instruct",
+        folder,
+        arms,
+        (1, 2, 3),
+        samples=8,
+        comparisons=(("secure-tests", "secure-gate"), ("secure-rft", "secure-gate"), ("secure-tests", "secure-sum")),
+        base_run=(arms[0], 1),
+        evaluation=(
+            *("--temperature", "0.7", "--max-tokens", "512", "--parallel", "128"),
+            *("--prompt-style", "prefilled", "--max-prompt-tokens", "768"),
+        ),
+        overrides=OF_MODEL,
+        base_precision="bf16",
+    )
+
+
+def settings_in(recipe: str, phase: str, tokens: int, *changes: str) -> tuple[str, ...]:
+    """What a recipe of the queue changes of `instruct` for a phase, with a study's tokens and ``changes``."""
+    tables = tomllib.loads((RECIPES / f"{recipe}.toml").read_text(encoding="utf-8"))
+    named = {name: table for name, table in tables.items() if name == phase or name not in ("recipe", *TRAINED)}
+    values = {f"{name}.{key}": json.dumps(each) for name, table in named.items() for key, each in table.items()}
+    values |= {f"{phase}.max_tokens_sampled": str(tokens)} if phase != "sft" else {}
+    values |= dict(each.split("=", 1) for each in changes)
+    return tuple(f"{key}={each}" for key, each in values.items())
 
 
 def benchmarks_of_reliable(study: Study) -> dict[str, set[str]]:

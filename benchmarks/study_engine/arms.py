@@ -38,12 +38,14 @@ class Split:
 
     Attributes:
         base: the model that training starts from, if not the recipe's.
+        samples: per problem of the evaluation, if not the study's.
     """
 
     name: str
     train: str
     eval: str
     base: Base | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,20 +138,23 @@ class Study:
 
     def bench_name(self, split: Split) -> str:
         """The name of the folder for evaluations of this size."""
-        return f"{split.name}{self._size}"
+        return f"{split.name}{self._size(self.samples_on(split))}"
+
+    def samples_on(self, split: Split) -> int:
+        """Samples per problem of a split."""
+        return self.samples if split.samples is None else split.samples
 
     def figures_file(self, arm: Arm, seed: int) -> Path:
         """The figures of one arm, see `figures`."""
-        return self.run_folder(arm, seed).with_name(f"{arm.name}{self._size}.json.gz")
+        return self.run_folder(arm, seed).with_name(f"{arm.name}{self._size(self.samples)}.json.gz")
 
     def base_figures_file(self, split: Split) -> Path:
         """The figures of the base model on a split."""
         return self.base_folder(split).with_name(f"{self.bench_name(split)}.json.gz")
 
-    @property
-    def _size(self) -> str:
+    def _size(self, samples: int) -> str:
         problems = "" if self.limit is None else f"-{self.limit}"
-        drawn = "greedy" if self.is_greedy else f"x{self.samples}"
+        drawn = "greedy" if self.is_greedy else f"x{samples}"
         return f"{problems}-{drawn}{'-own' if self.own_draws else ''}"
 
     def model(self, split: Split) -> str | None:
@@ -245,7 +250,7 @@ class Study:
         return Run(self.run_folder(arm, seed)).export_path(f"-{quant}.gguf")
 
     def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:
-        words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples)]
+        words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples_on(split))]
         words += ["--device", self.device, "--threads", str(self.threads), "--json"]
         if self.is_greedy:
             words += ["--temperature", "0"]

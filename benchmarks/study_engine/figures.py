@@ -173,7 +173,7 @@ def _read_rows(study: Study, folder: Path, split: Split, models: int) -> list[li
         SceError: the folder was not written by the study's ``sce bench``, or is damaged.
     """
     again = "delete it, and run the same command again"
-    wanted = {"problems": split.eval, "samples": study.samples, "limit": study.limit}
+    wanted = {"problems": split.eval, "samples": study.samples_on(split), "limit": study.limit}
     by_model: list[list[Row]] = []
     try:
         document = read_json(folder / "bench.json")

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import pytest
+import qwen_studies
 from study_engine import steps
 from study_engine.arms import Measured, Split, Study
 from study_engine.figures import STUDY_METRICS, Figures
@@ -318,6 +319,21 @@ def test_all_commands_of_a_table_are_ones_that_sce_takes(recipe: str, tmp_path: 
             command.make_context(name, arguments, parent=context)  # parses them
     for arm in study.arms:
         assert study.settings(arm, 43).seed == 43
+
+
+@pytest.mark.parametrize("name", ["reliable", "secure"])
+def test_a_variant_of_qwen_has_the_settings_of_its_phase_and_a_split_its_own_samples(name: str, tmp_path: Path) -> None:
+    study = getattr(qwen_studies, name)(tmp_path)
+    for arm in study.arms:
+        settings, (phase,) = study.settings(arm, 1), arm.phases
+        others = {*qwen_studies.TRAINED} - {phase}
+        assert (settings.model, settings.base_precision, settings.phases) == ("qwen-0.5b", "bf16", (phase,))
+        assert not [each for each in arm.settings if each.split(".")[0] in others]
+        assert phase == "sft" or settings.phase(phase).max_tokens_sampled in (400_000, 800_000)
+        for split in arm.measured_on:
+            command = shlex.join(study.bench_command(arm, 1, split))
+            assert f"--samples {study.samples if split.samples is None else split.samples} " in command
+            assert f"x{study.samples_on(split)}" in command.split("bench/")[1]
 
 
 def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
