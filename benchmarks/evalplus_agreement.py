@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -50,7 +51,9 @@ def main() -> None:
             differing = sorted(task for task in ours if ours[task] != theirs[task])
             result[name] = {**_passed(theirs), "agree": len(ours) - len(differing), "differing": differing}
         results.append(result)
-    text = json.dumps({"command": " ".join(sys.argv), "machine": _machine(), "results": results}, indent=1)
+    git = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+    facts = {"command": " ".join(sys.argv), "commit": git.stdout.strip(), "machine": _machine()}
+    text = json.dumps({**facts, "results": results}, indent=1)
     print(text)
     if options.json:
         options.json.write_text(f"{text}\n", encoding="utf-8")

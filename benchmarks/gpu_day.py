@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 from gpu_day_steps import STEPS, Day, Failed, Skipped, Step, name_of_device
+from record import command, commit
 
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
@@ -72,7 +73,8 @@ def read_record(file: Path, day: Day) -> dict[str, Any]:
     """
     device = name_of_device(day)
     if not file.is_file():
-        return {"device": device, "rehearsal": day.rehearse, "machine": describe_machine(), "steps": {}}
+        known = {"device": device, "rehearsal": day.rehearse, "machine": describe_machine()}
+        return {**known, "command": command(), "commit": commit(), "steps": {}}
     record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if (record["device"], record["rehearsal"]) != (device, day.rehearse):
         raise SystemExit(f"{file} has results of {record['device']}; choose another --out")

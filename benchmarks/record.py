@@ -1,4 +1,7 @@
-"""Results of a benchmark: a record with the command and the machine, in a file and as the last line; and pages."""
+"""Results of a benchmark: a record with command, commit and machine, in a file and as the last line; and pages.
+
+python benchmarks/record.py FILE sce bench MODEL --json       runs the command and writes what it prints to FILE
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,9 @@ def publish(
     """Write the results to ``file``, if there is one, and print them as the ``RESULT`` line.
 
     With ``keep_earlier`` the file is a list that grows by one record a call. ``shown`` is what the line says where the
-    results are too many for one. Of whole paths the command keeps the name:
-    where they lie says nothing to others.
+    results are too many for one.
     """
-    given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
-    record = {"machine": describe_machine(), **results, "command": command}
+    record = {"machine": describe_machine(), "commit": commit(), **results, "command": command()}
     if file:
         content: Any = record
         if keep_earlier:
@@ -36,6 +36,32 @@ def publish(
         with write_atomically(file) as out:
             out.write(json.dumps(content, indent=1) + "\n")
     sys.stdout.write(f"RESULT {json.dumps(shown or record)}\n")
+
+
+def command() -> str:
+    """The command of this process, without the folders of whole paths: where they lie says nothing to others."""
+    given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    script, root = Path(sys.argv[0]).resolve(), PAGES.parents[1]
+    name = script.relative_to(root) if script.is_relative_to(root) else f"benchmarks/{script.name}"
+    return " ".join(["python", str(name), *given])
+
+
+def commit() -> str:
+    """The commit of the code, with ``+`` if tracked files other than results are changed.
+
+    ``unknown`` outside of a checkout.
+    """
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=PAGES.parents[1], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + "+" * bool(
+            git("status", "--porcelain", "-uno", ".", ":!benchmarks/results")
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def worker(script: str | Path, *words: object, **environment: str) -> dict[str, Any]:
@@ -63,3 +89,16 @@ def fill_page(name: str, **values: object) -> str:
     """
     text = (PAGES / name).read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda word: str(values[word[1]]), text)
+
+
+def main() -> None:
+    """Run a command that prints a JSON object, and write that with the command, commit and machine."""
+    file, *words = sys.argv[1:]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    record = {"machine": describe_machine(), **json.loads(done.stdout), "command": " ".join(words), "commit": commit()}
+    with write_atomically(Path(file)) as out:
+        out.write(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -119,7 +119,7 @@ def with_costs_of(before: dict[str, Any], record: dict[str, Any]) -> dict[str, A
     """The record with the machine and the costs of an earlier one, if nothing was trained or evaluated since."""
     if before.get("steps_done", 0) < record["steps_done"]:
         return record
-    return record | {name: before[name] for name in ("machine", "steps", "steps_done", "wall_seconds")}
+    return record | {name: before[name] for name in ("machine", "commit", "steps", "steps_done", "wall_seconds")}
 
 
 def key_figures(record: dict[str, Any]) -> dict[str, Any]:

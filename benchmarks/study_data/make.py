@@ -45,6 +45,9 @@ from securecoderl_edge.problems.wrapping import all_wrapped
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from record import command, commit
+
 RESULT = Path(__file__).resolve().parents[1] / "results" / "study-data.json"
 TRAINING = Rule()
 TRANSFER = Rule(wanted=0, hidden=2, outputs=1, with_example=False, mutants=0)
@@ -134,7 +137,8 @@ def main() -> None:
 
 def write_record(maker: Maker, file: Path) -> None:
     """Write counts and sums."""
-    record = {"files": maker.files, "counts": maker.counts, "machine": describe_machine()}
+    record: dict[str, Any] = {"files": maker.files, "counts": maker.counts, "machine": describe_machine()}
+    record |= {"command": command(), "commit": commit()}
     with write_atomically(file) as out:
         out.write(json.dumps(record, indent=1) + "\n")
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,7 +158,7 @@ def test_arms_of_removed_settings_are_found_in_the_earlier_record(monkeypatch: p
 
 
 def test_new_intervals_do_not_change_what_a_study_cost() -> None:
-    costs = {"machine": {"cpu": "old"}, "steps": 9, "steps_done": 8, "wall_seconds": 70}
+    costs = {"machine": {"cpu": "old"}, "commit": "old", "steps": 9, "steps_done": 8, "wall_seconds": 70}
     now = {"machine": {"cpu": "new"}, "steps": 7, "steps_done": 7, "wall_seconds": 60, "arms": []}
     assert study.with_costs_of(costs, now) == {**costs, "arms": []}
     assert study.with_costs_of({**costs, "steps_done": 6}, now) == study.with_costs_of({}, now) == now
@@ -242,3 +247,20 @@ def test_the_committed_intervals_are_those_of_the_committed_rows(name: str) -> N
         for mine, theirs in zip(made[part], committed[part], strict=True):
             assert mine.get("results") == theirs.get("results")
             assert mine.get("base") == theirs.get("base")
+
+
+def test_every_committed_result_names_its_command_commit_and_machine() -> None:
+    for file in sorted((BENCHMARKS / "results").glob("*.json")):
+        content = json.loads(file.read_text())
+        for record in content if isinstance(content, list) else [content]:
+            assert {"command", "commit", "machine"} <= record.keys(), file.name
+            assert re.fullmatch(r"[0-9a-f]{12}\+?", record["commit"]), file.name
+
+
+def test_the_record_of_a_command_has_what_it_printed_and_where_it_ran(tmp_path: Path) -> None:
+    out, script = tmp_path / "result.json", BENCHMARKS / "record.py"
+    words = [sys.executable, "-c", "print('{\"tokens\": 3}')"]
+    subprocess.run([sys.executable, str(script), str(out), *words], check=True)
+    record = json.loads(out.read_text())
+    assert (record["tokens"], record["command"]) == (3, " ".join(words))
+    assert {"commit", "machine"} <= record.keys()
