@@ -78,7 +78,7 @@ BOMBS: dict[str, Callable[[Path], Path]] = {
     "small objects": of_text("a.jsonl.gz", FIRST["mbpp"], long(b"{}\n", 30)),
     "numbers": of_text("a.jsonl.gz", FIRST["mbpp"], long(b"1\n", 30)),
     "broken lines": of_text("a.jsonl.gz", FIRST["mbpp"], long(b"{\n", 30)),
-    "the same problem": of_text("a.jsonl.gz", long(FIRST["mbpp"])),
+    "the same problem": of_text("a.jsonl.gz", long(FIRST["mbpp"], 20)),
     "small values of an array": of_text("a.json.gz", b"[", FIRST["mbpp"], long(b",{}", 30), b"]"),
     "cells": of_text("a.csv.gz", b"task_id,text\n", long(b","), b"\n"),
     "columns": of_text("a.csv.gz", long(b","), b"\n1,2\n"),
