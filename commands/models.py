@@ -19,7 +19,8 @@ _PIPE_WIDTH = 240
 # What the list shows, from the widest terminal to the narrowest.
 _COLUMNS = {
     110: ("name", "params", "size", "license", "memory", "fits", "measured", "file"),
-    72: ("name", "params", "size", "license", "memory", "fits", "measured", "here"),
+    99: ("name", "params", "size", "license", "memory", "fits", "measured", "here"),
+    72: ("name", "params", "size", "memory", "fits", "measured", "here"),
     0: ("name", "memory", "fits", "here"),
 }
 _MEGABYTE = 10**6
