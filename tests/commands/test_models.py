@@ -130,6 +130,10 @@ def test_without_torch_the_built_in_model_is_refused_with_the_name_of_one_that_n
         assert "torch is not installed; run: " in line
         assert line.endswith("sce models pull qwen-0.5b)")
         assert "laptop" not in line
+    pretend_pulled("qwen-0.5b")
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 0)
+    assert told("generate", "x").endswith("needs no torch: --model qwen-0.5b)")
+    stored_path("qwen-0.5b").unlink()
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     assert "the extra laptop, and sce models pull qwen-0.5b" in told("generate", "x")
 
