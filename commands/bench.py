@@ -13,7 +13,7 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
 from securecoderl_edge.commands.measuring import calibrated, measure_all, refuse_missing
-from securecoderl_edge.commands.names import MODEL
+from securecoderl_edge.commands.names import FOLDER, MODEL, PATH
 from securecoderl_edge.commands.options import adapter_option, examples, gathered, options_from, output_formats
 from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.errors import UsageError
@@ -72,17 +72,15 @@ class BenchFlags:
     csv="CSV on stdout, one line per model.",
     markdown="Markdown tables on stdout.",
 )
-@click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the results to a .svg, .png or .pdf file."
-)
+@click.option("--plot", type=PATH, metavar="FILE", help="Plot the results to a .svg, .png or .pdf file.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder for all rows and results; an interrupted evaluation resumes from it.",
 )
 @click.option(
     "--evalplus",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Folder for the programs as EvalPlus reads them, one JSONL file per model (HumanEval and MBPP only).",
 )

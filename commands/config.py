@@ -99,7 +99,7 @@ def _checked(root: click.Command, key: str, value: Any) -> tuple[str, Any]:
     option = _options(root, command).get(name.replace("-", "_"))
     if option is None:
         known = [f"{each}.{name}" for each in _commands(root) for name in _options(root, each)]
-        near = difflib.get_close_matches(key, known, 3) or [each for each in known if each.endswith(f".{key}")]
+        near = [each for each in known if each.endswith(f".{key}")] or difflib.get_close_matches(key, known, 3)
         raise UsageError(f"unknown key {key!r}. " + (f"Did you mean {', '.join(near)}?" if near else "See sce --help"))
     value = tuple(value) if isinstance(value, list) else value
     try:

@@ -20,6 +20,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
+from securecoderl_edge.sandbox.limits import workers_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ class AugmentConfig:
     cpu_seconds: float = setting(1.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
     force: bool = setting(False, FORCE_HELP)
     sandbox: str = sandbox_setting()
-    workers: int | None = setting(
-        None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
-    )
+    workers: int | None = workers_setting("Solutions to run")
     json: bool = setting(False, JSON_HELP)
 
 

@@ -20,6 +20,7 @@ from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import MAX_TESTS, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
+from securecoderl_edge.sandbox.limits import workers_setting
 from securecoderl_edge.system.cluster import is_ray
 from securecoderl_edge.text import escape_controls
 
@@ -51,9 +52,7 @@ class CheckConfig:
     cpu_seconds: float = setting(10.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
     force: bool = setting(False, FORCE_HELP)
     sandbox: str = sandbox_setting()
-    workers: int | None = setting(
-        None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
-    )
+    workers: int | None = workers_setting("Solutions to run")
     engine: str = engine_setting()
     json: bool = setting(False, JSON_HELP)
 

@@ -12,7 +12,7 @@ import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, warn_of_level
 from securecoderl_edge.commands.measuring import calibrated, measure_all
-from securecoderl_edge.commands.names import PROBLEMS
+from securecoderl_edge.commands.names import PATH, PROBLEMS
 from securecoderl_edge.commands.options import examples, model_option, options_from
 from securecoderl_edge.config import JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
@@ -50,7 +50,7 @@ class DifficultySettings(BenchSettings):
 @options_from(DifficultySettings, only=_FLAGS)
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="NEW",
     help="File to write.  [default: FILE-difficulty.jsonl in this folder]",
 )

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +16,7 @@ from securecoderl_edge.commands.console import duration, say, track, warn_of_lev
 from securecoderl_edge.commands.generate_edit import edit
 from securecoderl_edge.commands.generate_flags import GenerateFlags
 from securecoderl_edge.commands.generate_output import activity, show_answer, style_of
+from securecoderl_edge.commands.names import PATH
 from securecoderl_edge.commands.options import adapter_option, examples, gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answering import Answerer
@@ -70,7 +70,7 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
 @click.option(
     "--tests",
     "tests_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of tests: JSON, JSONL, or a text with assertions or examples; with --edit also Python.",
 )
 @click.option(
@@ -102,8 +102,8 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
     default=None,
     help="Print the program, or the raw completion.  [default: the program]",
 )
-@click.option("--jsonl", type=click.Path(path_type=Path), help="File of prompts, one JSON object per line.")
-@click.option("--edit", type=click.Path(path_type=Path), help="Python file to change as PROMPT asks; prints a diff.")
+@click.option("--jsonl", type=PATH, help="File of prompts, one JSON object per line.")
+@click.option("--edit", type=PATH, help="Python file to change as PROMPT asks; prints a diff.")
 @click.option("--write", is_flag=True, help="With --edit: write the file, if the best edit passes its checks.")
 @gathered(GenerateFlags, "flags")
 def generate(config: GenerateSettings, flags: GenerateFlags) -> None:

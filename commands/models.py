@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import data, new_console, say, talk, track
-from securecoderl_edge.commands.names import STORED
+from securecoderl_edge.commands.names import PATH, STORED
 from securecoderl_edge.commands.options import examples
 from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.errors import UsageError
@@ -19,7 +19,8 @@ _PIPE_WIDTH = 240
 # What the list shows, from the widest terminal to the narrowest.
 _COLUMNS = {
     110: ("name", "params", "size", "license", "memory", "fits", "measured", "file"),
-    72: ("name", "params", "size", "license", "memory", "fits", "measured", "here"),
+    99: ("name", "params", "size", "license", "memory", "fits", "measured", "here"),
+    72: ("name", "params", "size", "memory", "fits", "measured", "here"),
     0: ("name", "memory", "fits", "here"),
 }
 _MEGABYTE = 10**6
@@ -58,11 +59,15 @@ def pull(name: str) -> None:
     index of pip. Nothing is installed. The same command resumes an interrupted download.
     """
     from securecoderl_edge.models.catalog import ORIGINS, POLICIES
+    from securecoderl_edge.models.files import SMOLLM2, gguf_file
     from securecoderl_edge.models.pulling import pull as pull_model
 
     if POLICIES.get(name) in ORIGINS:
         say(f"{name}: its adapter is part of this package; pulling its base, {POLICIES[name]}")
         name = POLICIES[name]
+    if POLICIES.get(name, name) == SMOLLM2:
+        say(f"{name} comes by pip and is here: {gguf_file(SMOLLM2)}")  # or the command that installs it
+        return
     if name not in ORIGINS:
         raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(ORIGINS)}")
     total = ORIGINS[name].bytes // _MEGABYTE
@@ -110,7 +115,7 @@ def path(name: str) -> None:
 
 @models.command()
 @click.argument("name")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 def alias(name: str, file: Path) -> None:
     """Give a GGUF file a name. The file stays where it is."""
     from securecoderl_edge.models.stored import make_alias
@@ -121,7 +126,7 @@ def alias(name: str, file: Path) -> None:
 
 def _rows() -> list[dict[str, Any]]:
     """All named models, then the user's aliases; without a path those that are not here."""
-    from securecoderl_edge.models.catalog import NAMED, ORIGINS, NamedModel, memory_needed
+    from securecoderl_edge.models.catalog import NAMED, ORIGINS, SIZES, NamedModel, memory_needed
     from securecoderl_edge.models.files import BUILT_IN, POLICY_ADAPTERS, smollm2_file
     from securecoderl_edge.models.stored import aliases, stored_path
     from securecoderl_edge.system.machine import available_memory_bytes
@@ -132,7 +137,7 @@ def _rows() -> list[dict[str, Any]]:
         is_stored = base in ORIGINS or base in links
         path = BUILT_IN.get(base) or (stored_path(base) if is_stored else smollm2_file())
         files = [] if path is None else [each for each in (path, *path.glob("*")) if each.is_file()]
-        size = sum(each.stat().st_size for each in files) or (ORIGINS[base].bytes if base in ORIGINS else 0)
+        size = sum(each.stat().st_size for each in files) or SIZES.get(base, 0)
         if adapter := POLICY_ADAPTERS.get(model.name):
             path, size = path and adapter, size + adapter.stat().st_size
         needed = memory_needed(size)
@@ -149,7 +154,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
     console = data if data.is_terminal else new_console(width=_PIPE_WIDTH)
     columns = next(names for least, names in _COLUMNS.items() if console.width >= least)
-    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, no_wrap=name == "name")
     for row in rows:
         speed, rate = row["tokens_per_second"], row["pass_at_1"]
         cells = {

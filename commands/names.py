@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,6 +21,15 @@ class _NameOrPath(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         items = [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
         return [*items, CompletionItem(incomplete, type="file")] if self._is_path else items
+
+
+class _Path(click.Path):
+    """A path. An empty text, as an unset variable leaves it, is none; it would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty text is not a path", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _runs() -> list[str]:
@@ -46,6 +57,7 @@ def _recipes() -> list[str]:
     return recipe_names()
 
 
+PATH, PATH_TEXT, FOLDER = _Path(path_type=Path), _Path(), _Path(path_type=Path, file_okay=False)
 MODEL = _NameOrPath("MODEL", lambda: [*_names(), *_runs()])
 STORED = _NameOrPath("NAME", _names, is_path=False)
 PROBLEMS = _NameOrPath("FILE", _problem_sets)

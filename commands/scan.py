@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import check_outputs, say, track, warn_of_level
 from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
+from securecoderl_edge.commands.names import PATH_TEXT
 from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of
 from securecoderl_edge.commands.scan_output import Report
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
         "sce scan . --baseline known.json",
     )
 )
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH_TEXT)
 @options_from(ScanConfig)
 @click.pass_context
 def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None:
@@ -55,6 +57,10 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
 
     if config.baseline is not None and config.write_baseline is not None:
         raise UsageError("--baseline and --write-baseline exclude each other. Leave one of them out.")
+    for name in ("format", "out", "fail_on") if config.write_baseline is not None else ():
+        if click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--write-baseline makes no report, and fails nothing. Leave out --{flag}, or run both.")
     warn_of_level(config.sandbox)
     rules, configuration = rules_of(config)
     found = files_of(paths, config, rules)

@@ -14,6 +14,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.sandbox.levels import sandbox_setting
+from securecoderl_edge.sandbox.limits import workers_setting
 from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ class ScanConfig:
         "Scan files in this language only; also those that are named and have another suffix.",
         choices=("auto", *LANGUAGE_NAMES),
     )
-    workers: int | None = setting(
-        None, "Files to scan at the same time.  [default: one per core]", minimum=1, metavar="N"
-    )
+    workers: int | None = workers_setting("Files to scan")
     analyzers: str = analyzers_setting()
     sandbox: str = sandbox_setting()
 
@@ -128,7 +127,8 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     in_c = [each for each in found.files if each.language == C]
     if in_c and (config.analyzers == "off" or not can_scan_c()):
         found.files = [each for each in found.files if each.language != C]
-        found.left_out += Counter({".c without an analyzer (sce doctor has the command that installs one)": len(in_c)})
+        why = "--analyzers off" if config.analyzers == "off" else "sce doctor has the command that installs one"
+        found.left_out += Counter({f".c without an analyzer ({why})": len(in_c)})
     if not found.files:
         kinds = f" Left out: {kinds_in_words(found.left_out)}." if found.left_out else ""
         raise UsageError(f"{', '.join(paths)}: no files in Python or C to scan.{kinds}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from securecoderl_edge.commands.console import check_outputs
+from securecoderl_edge.commands.names import PATH
 from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.commands.score_completions import score_completions
 from securecoderl_edge.commands.score_options import ScoreConfig
@@ -21,7 +22,7 @@ from securecoderl_edge.errors import UsageError
         "sce score --problems mine.jsonl --completions answers.jsonl --out scores.jsonl",
     )
 )
-@click.argument("programs", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("programs", metavar="[FILE]...", nargs=-1, type=PATH)
 @options_from(ScoreConfig)
 @click.pass_context
 def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -> None:

@@ -32,6 +32,7 @@ def score_completions(config: ScoreConfig) -> bool:
         raise UsageError("--input and --expect need FILE.")
     if config.target is not None or config.budget is not None:
         raise UsageError("--target and --budget need FILE. A problem has fields of these names.")
+    config.refuse(("language",), "--completions")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import warn_of_level
 from securecoderl_edge.commands.gate import fail_on_setting
 from securecoderl_edge.config import setting
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import engine_setting
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
 from securecoderl_edge.languages.targets import TARGET_NAMES
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
-from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
+from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS, workers_setting
 from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
@@ -57,9 +59,7 @@ class ScoreConfig:
     budget: str | None = setting(
         None, 'With --target: its limits, as in a problem: {"code_bytes": 512, "heap": false}.', metavar="JSON"
     )
-    workers: int | None = setting(
-        None, "Programs to run at the same time.  [default: one per core]", minimum=1, metavar="N"
-    )
+    workers: int | None = workers_setting("Programs to run")
     cpu_seconds: float = setting(5.0, "CPU time limit per test.", minimum=0.01, metavar="S")
     wall_seconds: float = setting(
         10.0, "Wall time limit per test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
@@ -82,6 +82,17 @@ class ScoreConfig:
         metavar="X",
     )
     fail_on: str | None = fail_on_setting("findings fail nothing", ("medium", "high"))
+
+    def refuse(self, names: Sequence[str], what: str) -> None:
+        """Refuse flags that have no effect on ``what`` is scored.
+
+        Raises:
+            UsageError: one is given.
+        """
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in names:
+            if getattr(self, name) != defaults[name]:
+                raise UsageError(f"--{name} cannot be combined with {what}. Leave one of them out.")
 
     def limits(self) -> Limits:
         """Of a test."""

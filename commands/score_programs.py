@@ -19,13 +19,13 @@ from securecoderl_edge.commands.score_gate import check_gate, show_program
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
-from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language, language_of_file
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language
 from securecoderl_edge.languages.python_source import declared_encoding
 from securecoderl_edge.languages.targets import TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
-from securecoderl_edge.sandbox.source_files import kinds_in_words
+from securecoderl_edge.sandbox.source_files import kinds_in_words, named_language
 from securecoderl_edge.scoring.program_folder import programs_in
 from securecoderl_edge.system.cluster import is_ray
 from securecoderl_edge.text import unescaped, without_commands
@@ -106,9 +106,7 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
 
 def score_folder(folder: Path, config: ScoreConfig) -> bool:
     """Print the verdict on each program of a folder and the summary, and return whether the gate is passed."""
-    for name in ("completions", "out", "input", "expect", "target", "budget"):
-        if getattr(config, name) is not None:
-            raise UsageError(f"--{name} cannot be combined with a FOLDER. Leave one of them out.")
+    config.refuse(("completions", "out", "input", "expect", "target", "budget", "language", "extract"), "a FOLDER")
     problems = None
     if config.problems is not None:
         limit = sys.maxsize if is_benchmark(config.problems) else MAX_TESTS
@@ -133,15 +131,13 @@ def score_folder(folder: Path, config: ScoreConfig) -> bool:
 
 
 def _check_alone(config: ScoreConfig) -> None:
-    for name in ("problems", "completions", "out"):
-        if getattr(config, name) is not None:
-            raise UsageError(f"--{name} cannot be combined with FILE. Leave one of them out.")
+    config.refuse(("problems", "completions", "out", "extract"), "FILE")
     if is_ray(config.engine):
         raise UsageError("--engine cannot be combined with FILE. Leave one of them out.")
 
 
 def _language(path: Path, config: ScoreConfig) -> Language:
-    return language_of_file(path) if config.language == "auto" else LANGUAGES[config.language]
+    return named_language(str(path), config.language) if path.is_file() else LANGUAGES.get(config.language, PYTHON)
 
 
 def _budget(language: Language, config: ScoreConfig) -> TargetBudget:
@@ -156,8 +152,6 @@ def _budget(language: Language, config: ScoreConfig) -> TargetBudget:
 
 
 def _read_program(path: Path, language: Language) -> str:
-    if path.suffix == ".ipynb":
-        raise UsageError(f"{path}: a notebook, not a program. Convert it with: jupyter nbconvert --to script")
     try:
         with path.open("rb") as file:
             encoding = "utf-8"

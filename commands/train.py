@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level, write_nowhere
-from securecoderl_edge.commands.names import RECIPE
+from securecoderl_edge.commands.names import PATH, RECIPE
 from securecoderl_edge.commands.options import FiniteFloat, examples, options_from
 from securecoderl_edge.commands.train_plan import print_plan
 from securecoderl_edge.errors import UsageError
@@ -80,9 +80,7 @@ TIME_IS_UP = 75
     metavar="KEY=VALUE",
     help="Change a setting of the recipe, such as ppo.epochs=4; may be repeated.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE, or runs/MODEL without --recipe]"
-)
+@click.option("--out", type=PATH, help="Run folder.  [default: runs/RECIPE, or runs/MODEL without --recipe]")
 @click.option(
     "--resume/--no-resume", default=True, help="Resume the run in --out, or delete it first.  [default: resume]"
 )

@@ -38,6 +38,8 @@ class Origin:
 class NamedModel:
     """A model that has a name; ``origin`` is that of one to pull, ``base`` the model that a packaged adapter is for.
 
+    ``bytes`` is the size of the file of one that an extra brings; 0 for others.
+
     Speed is that of one answer on two cores of an AMD EPYC with AVX-512 (``benchmarks/laptop.py``), pass@1 of greedy
     answers on HumanEval by the protocol of EvalPlus; None if it was not measured.
     """
@@ -49,12 +51,13 @@ class NamedModel:
     base: str = ""
     tokens_per_second: float | None = None
     pass_at_1: float | None = None
+    bytes: int = 0
 
 
 NAMED: Sequence[NamedModel] = (
     NamedModel("nano", "4.8 M", MIT),
     NamedModel("nano-c", "4.8 M", MIT),
-    NamedModel("smollm2", "135 M", APACHE, tokens_per_second=99.9, pass_at_1=7 / 164),
+    NamedModel("smollm2", "135 M", APACHE, tokens_per_second=99.9, pass_at_1=7 / 164, bytes=98_362_432),
     NamedModel("smollm2-rl", "135 M", f"{APACHE} + {MIT}", base="smollm2"),
     NamedModel(
         "qwen-0.5b",
@@ -89,6 +92,7 @@ NAMED: Sequence[NamedModel] = (
     ),
 )
 ORIGINS = {each.name: each.origin for each in NAMED if each.origin is not None}
+SIZES = {each.name: each.origin.bytes if each.origin else each.bytes for each in NAMED}
 # The policies of this package, and the base of each.
 POLICIES = {each.name: each.base for each in NAMED if each.base}
 DEFAULT_PULL = "qwen-0.5b"

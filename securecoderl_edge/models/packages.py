@@ -12,15 +12,18 @@ from securecoderl_edge.errors import MissingExtra, needs
 _PACKAGES = ("torch", "transformers", "peft", "safetensors")
 
 
-def find_torch() -> None:
+def find_torch(note: str = "") -> None:
     """Check, without importing them, that the packages of `require_torch` are there: a child process needs them.
+
+    Args:
+        note: ends the message.
 
     Raises:
         MissingExtra: a package of the ``train`` extra is not installed.
     """
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
-            raise MissingExtra(package, "train")
+            raise MissingExtra(package, "train", note)
 
 
 def require_torch() -> None:

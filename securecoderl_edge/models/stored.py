@@ -35,12 +35,16 @@ def stored_file(name: str) -> Path | None:
     """The file of a pulled model or alias; None if the name is neither.
 
     Raises:
-        SceError: the model is not pulled yet, or the file of the alias is missing.
+        SceError: the model is not pulled yet, its file has another size, or the file of the alias is missing.
     """
     if not _NAME.fullmatch(name):
         return None
     path = stored_path(name)
     if path.is_file():
+        origin, size = ORIGINS.get(name), path.stat().st_size
+        if origin is not None and size != origin.bytes:
+            sizes = f"{size} bytes instead of {origin.bytes}"
+            raise SceError(f"{path}: cut or changed ({sizes}); get it again with: sce models pull {name}")
         return path.resolve()
     if name in ORIGINS:
         raise SceError(f"{name} is not on this machine yet; get it with: sce models pull {name}")

@@ -11,7 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError, needs
+from securecoderl_edge.models.catalog import DEFAULT_PULL
+from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.models.packages import find_torch
+from securecoderl_edge.models.stored import pulled
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 ALL_LAYERS = -1  # llama.cpp's number for it
@@ -63,7 +66,13 @@ def check_device(
 
     Raises:
         UsageError: ``gpu_layers`` has no effect; others, too, as in `choose_placement`.
+        MissingExtra: as in `choose_placement`; for a built-in model, also on the CPU.
     """
+    if any(spec.source in BUILT_IN for spec in specs):
+        # Not everyone wants it who gets it by default.
+        extra = "" if importlib.util.find_spec("llama_cpp") else "the extra laptop, and "
+        how = f"--model {pulled()[0]}" if pulled() else f"sce models pull {DEFAULT_PULL}"
+        find_torch(f"(or take a model that needs no torch: {extra}{how})")
     if gpu_layers is not None and (device == "cpu" or all(spec.kind != "gguf" for spec in specs)):
         raise UsageError("--gpu-layers is for GGUF files on a GPU. Leave it out, or add --device cuda.")
     for spec in specs if device == "cuda" else ():

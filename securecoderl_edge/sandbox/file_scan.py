@@ -72,7 +72,7 @@ class FileScanner:
     """Scans files in parallel.
 
     Args:
-        workers: processes that scan; one per core, but no more than the files need, if None.
+        workers: processes that scan, at most one per file; one per core, but no more than the files need, if None.
         files: how many there will be.
         level, has_analyzers: of the sandbox, for programs in C.
 
@@ -84,7 +84,7 @@ class FileScanner:
         self, rules: ScanRules, files: int, workers: int | None = None, level: str = "auto", has_analyzers: bool = True
     ) -> None:
         self._rules, self._level, self._has_analyzers = rules, level, has_analyzers
-        self._workers = workers or max(1, min(cpu_count(), -(-files // _FILES_PER_WORKER)))
+        self._workers = max(1, min(files, workers or min(cpu_count(), -(-files // _FILES_PER_WORKER))))
         self._all = [SecurityScanner(rules.for_worker()) for _ in range(self._workers)]
         self._idle: queue.SimpleQueue[SecurityScanner] = queue.SimpleQueue()
         for each in self._all:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+
+from securecoderl_edge.config import setting
 
 # The compiler works on untrusted text too; its bounds are fixed, so that "parses" depends on no problem's
 # limits.
@@ -14,6 +17,14 @@ OUTPUTS_OF_A_PROGRAM = 64
 # A day and a tebibyte: far beyond what a test needs, far below where the system's clocks and limits overflow.
 MAX_WALL_SECONDS = 86_400.0
 MAX_MEMORY_MIB = 1 << 20
+# Each is a process of some 30 to 90 MiB.
+MAX_WORKERS = 512
+
+
+def workers_setting(what: str) -> Any:
+    """The setting for how many of these are worked on at the same time."""
+    help = f"{what} at the same time.  [default: one per core]"
+    return setting(None, help, minimum=1, maximum=MAX_WORKERS, metavar="N")
 
 
 @dataclass(frozen=True)

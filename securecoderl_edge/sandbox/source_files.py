@@ -108,15 +108,28 @@ def find_sources(paths: Sequence[str], selection: Selection) -> FoundFiles:
                 found.files.append(file)
         else:
             _check_file(path)
-            language = selection.language_of(path) or LANGUAGES.get(selection.language)
             if selection.excludes(os.path.join(".", path), _below_here(path)):
                 found.left_out["excluded"] += 1
-            elif language is None:
-                raise UsageError(f"{path}: neither .py nor .c. Read it as one of these with --language python or c.")
             else:
+                language = selection.language_of(path) or named_language(path, selection.language)
                 found.files.append(SourceFile(os.path.join(".", path), language))
     by_place = {place_of(each.path): each for each in reversed(found.files)}
     found.files = sorted(by_place.values(), key=lambda each: each.name.split(os.sep))
+    return found
+
+
+def named_language(path: str, language: str) -> Language:
+    """The language of a file that is named: ``language``, or for ``auto`` that of its suffix.
+
+    Raises:
+        UsageError: the suffix stands for none, so that a scan as Python would find nothing in another language.
+    """
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix == ".ipynb":
+        raise UsageError(f"{path}: a notebook, not a program. Convert it with: jupyter nbconvert --to script")
+    found = LANGUAGES.get(language) or SUFFIXES.get(suffix)
+    if found is None:
+        raise UsageError(f"{path}: neither .py nor .c. Read it as one of these with --language python or c.")
     return found
 
 

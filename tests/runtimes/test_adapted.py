@@ -121,7 +121,7 @@ def test_an_adapter_that_is_none_or_has_no_place_is_a_sentence(model: str, adapt
         Path(name).mkdir()
     Path("onnx/model.onnx").touch()
     make_run()
-    make_gguf(stored_path("qwen-0.5b"))
+    os.truncate(make_gguf(stored_path("qwen-0.5b")), ORIGINS["qwen-0.5b"].bytes)
     with pytest.raises(UsageError, match=message):
         resolve_adapted(model, adapter)
 
@@ -193,7 +193,7 @@ def test_without_a_model_the_base_is_the_one_that_the_adapter_names() -> None:
     for adapter in ("known.gguf", CODER):
         with pytest.raises(SceError, match=r"^qwen-0.5b is not on this machine yet; get it with: sce models pull"):
             resolve_adapted(None, adapter)
-    make_gguf(stored_path("qwen-0.5b"))
+    os.truncate(make_gguf(stored_path("qwen-0.5b")), ORIGINS["qwen-0.5b"].bytes)
     assert resolve_adapted(None, "known.gguf").source == str(stored_path("qwen-0.5b"))
     assert resolve_adapted(None, CODER).adapter == POLICY_ADAPTERS[CODER]
 
