@@ -10,6 +10,7 @@ This file is loaded by path in an interpreter without the package, so it imports
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -40,6 +41,8 @@ class Releases:
 
     def __init__(self, request: int, pieces: Sequence[int]) -> None:
         self.ready, self._ready_out = os.pipe()
+        # A program can open its own end for reading, as /proc/self/fd/3, and take back what it wrote.
+        fcntl.fcntl(self.ready, fcntl.F_SETFL, os.O_NONBLOCK)
         self._go_in, self._go = os.pipe()
         self._request, self._pieces = request, list(pieces)
 
@@ -53,9 +56,12 @@ class Releases:
         os.close(self._go_in)
 
     def release(self) -> bool:
-        """Send the next piece; False if the process has died or closed its end, or has all pieces."""
-        if not os.read(self.ready, 1) or not self._pieces:
-            return False
+        """Send the next piece if it is ready; False if the process has died or closed its end, or has all pieces."""
+        try:
+            if not os.read(self.ready, 1) or not self._pieces:
+                return False
+        except BlockingIOError:
+            return True
         piece = self._pieces.pop(0)
         content = bytearray(os.fstat(piece).st_size)
         os.lseek(piece, 0, os.SEEK_SET)
