@@ -56,12 +56,12 @@ class Releases:
         os.close(self._go_in)
 
     def release(self) -> bool:
-        """Send the next piece if it is ready; False if the process has died or closed its end, or has all pieces."""
+        """Send the next piece; False if the process gets no more: it has all, or died, or closed or read its end."""
         try:
             if not os.read(self.ready, 1) or not self._pieces:
                 return False
         except BlockingIOError:
-            return True
+            return False
         piece = self._pieces.pop(0)
         content = bytearray(os.fstat(piece).st_size)
         os.lseek(piece, 0, os.SEEK_SET)
