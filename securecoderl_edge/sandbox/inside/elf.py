@@ -61,12 +61,10 @@ def _symbols(file: bytes) -> Iterator[tuple[bytes, bool]]:
         if count == 0:  # more sections than fit: the first one has their number
             count = struct.unpack_from("<Q", file, start + 0x20)[0]
         sections = [struct.unpack_from("<IIQQQQIIQQ", file, start + size * number) for number in range(count)]
-        tables = [
-            (offset, length, names) for _, kind, _, _, offset, length, names, *_ in sections if kind == _SYMBOL_TABLE
-        ]
-        if sum(length for _, length, _ in tables) > MOST_SYMBOLS * _SYMBOL_BYTES:
+        tables = [each for each in sections if each[1] == _SYMBOL_TABLE]
+        if sum(each[5] for each in tables) > MOST_SYMBOLS * _SYMBOL_BYTES:
             raise ValueError("too many symbols")
-        for offset, length, names in tables:
+        for _, _, _, _, offset, length, names, *_ in tables:
             text = sections[names][4]
             for place in range(offset, offset + length, _SYMBOL_BYTES):
                 name, _, _, section = struct.unpack_from("<IBBH", file, place)
