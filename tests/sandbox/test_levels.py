@@ -302,6 +302,19 @@ def test_time_that_a_program_waits_for_a_core_does_not_count_up_to_a_bound(
     assert stopped_by == limit
 
 
+def test_a_supervisor_asks_one_thread_of_many_for_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def look(path: str) -> int:
+        asked.append(path)
+        return -1 if path.endswith(("/7/status", "/task/8/status")) else 1 << 20  # the first has ended, the next ends
+
+    monkeypatch.setattr(supervision, "_resident_in", look)
+    monkeypatch.setattr(os, "listdir", lambda _: list(map(str, range(7, 257))))
+    assert supervision._resident_bytes(7) == 1 << 20
+    assert asked == ["/proc/7/status", *(f"/proc/7/task/{each}/status" for each in (7, 8, 9))]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="takes it back through /proc")
 def test_a_supervisor_does_not_wait_for_what_a_program_took_back() -> None:
     request, piece = memfiles.memory_file(), memfiles.memory_file(b"f(1)")

@@ -191,7 +191,9 @@ def _resident_bytes(pid: int) -> int:
         return 0
     for thread in threads:
         with suppress(OSError):  # this thread has ended
-            found = max(found, _resident_in(thread))
+            found = _resident_in(thread)
+        if found >= 0:  # they share it: to ask each would cost a supervisor more than the program
+            break
     return found if found >= 0 else sys.maxsize if _lives(pid) else 0
 
 
