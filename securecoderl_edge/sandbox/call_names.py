@@ -2,7 +2,7 @@
 
 Bandit keeps one table for the whole program, and the last import of a name wins, even one that never runs. So calls are
 looked at again with every other meaning that their name has: of imports elsewhere, also of all names of a module, of
-the builtin if an import of that name may not have run, of assignments such as ``e = eval`` and loops over such names,
+the builtin if an import of that name may not have run, of assignments such as ``e = eval``, loops and ``match``,
 of either branch of a condition, of what a list or dictionary holds, of base classes, and of ``builtins``,
 ``sys.modules``, ``vars``, `getattr` and `__import__` with texts that are put together of constants. A function that is
 given to another one, returned or used as a decorator counts as called. `call_arguments` looks at arguments.
@@ -91,6 +91,10 @@ class Meanings:
             case ast.For() | ast.comprehension():
                 for each in getattr(node.iter, "elts", [node.iter]):
                     self._bind(node.target, each)
+            case ast.Match(subject=value):
+                for part in (part for each in node.cases for part in ast.walk(each.pattern)):
+                    if name := getattr(part, "name", None) or getattr(part, "rest", None):
+                        self._bind(ast.Name(name), value)
             case ast.arguments():
                 positional = [*node.posonlyargs, *node.args]
                 self._defaults(positional[len(positional) - len(node.defaults) :], node.defaults)

@@ -243,6 +243,10 @@ HIDDEN = {
         "[[eval]][0].pop()(input())",
         "all = [len, eval]\nfor e in all: e(input())",
         "all = len, eval\na, e = all\ne(input())",
+        "match eval:\n    case e: print(e(input()))",
+        "match [len, eval], 1:\n    case [_, *e], 1: e[0](input())",
+        "match {'e': eval}:\n    case {'a': 1} | {**e}: e['e'](input())",
+        "match eval:\n    case object() as e if e(input()): pass",
         "*e, a = eval, 1\ne[0](input())",
         "class A:\n    def __init__(self): self.all = [eval]\nA().all[0](input())",
         "class A: e = eval\nA.__dict__['e'](input())",
@@ -324,6 +328,7 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
         "calls = {'a': len, 'b': eval}\nprint(calls['a'](input()))",
         "calls = [len, eval]\nprint(calls[0](input()))",
         "f = print\nf = f\nf(1)",
+        "import os\nmatch os.path, 1:\n    case p, n if n: print(p.join('a', 'b'))",
         "import builtins\nprint(getattr(builtins, 'le' + 'n')(input()), isinstance(input, type(eval)))",
         "import math\nprint(list(map(math.sqrt, [4])), sorted([], key=math.sqrt), *map(int, input().split()))",
         "import os\nprint(os.path.join(*['a', 'b'], **{}), os.environ.get('system'))",
@@ -350,6 +355,7 @@ def test_names_without_end_are_looked_at_once(scanner: SecurityScanner) -> None:
         "a{0} = getattr(a{1}, a{2} + 'b' + a{1}, a{2})",
         "a{0}.b = [f'{{a{1}.b}}{{a{2}}}'][::-1]",
         "a{0}[a{1}] = a{2}(a{1}, *a{0}, **a{2})",
+        "match a{0}, a{1}:\n    case a{1}, [a{0}, *a{2}]: a{2}()",
     ],
 )
 def test_names_that_mean_each_other_in_many_ways_are_looked_at_once(scanner: SecurityScanner, line: str) -> None:
