@@ -161,7 +161,7 @@ def test_numbers_on_the_page_on_security_are_those_of_the_code() -> None:
     for fact in (
         f"{Limits().output_bytes >> 20} MiB of standard output",
         f"{Limits().output_bytes * limits.OUTPUTS_OF_A_PROGRAM >> 20} MiB of outputs in all tests of a program",
-        f"{supervision.MOST_THREADS} threads (checked every {round(1000 * supervision.LOOK_SECONDS)} ms)",
+        f"{supervision.MOST_THREADS} threads (checked every {round(1000 * supervision.LOOK_SECONDS)} ms, and at each",
         f"{testprocess.MOST_PENDING_SIGNALS} pending signals, {testprocess.MOST_DESCRIPTORS} open files, "
         f"{testprocess.STACK_BYTES >> 20} MiB of stack",
         f"Compiling may take {limits.COMPILE_CPU_SECONDS:g} s and {limits.COMPILE_MEMORY_MIB:,} MiB",

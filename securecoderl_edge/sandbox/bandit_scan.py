@@ -27,7 +27,7 @@ LONGEST_TEXT = 500
 
 # Statements that give names a meaning; at the top level they are children of the module.
 BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
-BINDING |= {"Return", "Yield", "Lambda", "FunctionDef", "AsyncFunctionDef", "ClassDef"}
+BINDING |= {"Return", "Yield", "Lambda", "FunctionDef", "AsyncFunctionDef", "ClassDef", "Match", "AugAssign"}
 # Nodes whose visit changes what later nodes are compared with.
 STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
 # Fields without nodes, or with those that no check looks at.

@@ -2,7 +2,7 @@
 
 Bandit keeps one table for the whole program, and the last import of a name wins, even one that never runs. So calls are
 looked at again with every other meaning that their name has: of imports elsewhere, also of all names of a module, of
-the builtin if an import of that name may not have run, of assignments such as ``e = eval`` and loops over such names,
+the builtin if an import of that name may not have run, of assignments such as ``e = eval``, loops and ``match``,
 of either branch of a condition, of what a list or dictionary holds, of base classes, and of ``builtins``,
 ``sys.modules``, ``vars``, `getattr` and `__import__` with texts that are put together of constants. A function that is
 given to another one, returned or used as a decorator counts as called. `call_arguments` looks at arguments.
@@ -88,9 +88,15 @@ class Meanings:
             ):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     self._bind(target, value, isinstance(parent, ast.ClassDef))
+            case ast.AugAssign(target=target, value=value) if not isinstance(value, ast.Constant):
+                self._bind(target, value)
             case ast.For() | ast.comprehension():
                 for each in getattr(node.iter, "elts", [node.iter]):
                     self._bind(node.target, each)
+            case ast.Match(subject=value):
+                for part in (part for each in node.cases for part in ast.walk(each.pattern)):
+                    if name := getattr(part, "name", None) or getattr(part, "rest", None):
+                        self._bind(ast.Name(name), value)
             case ast.arguments():
                 positional = [*node.posonlyargs, *node.args]
                 self._defaults(positional[len(positional) - len(node.defaults) :], node.defaults)
@@ -216,9 +222,9 @@ class Meanings:
             is_meaningful = len(_held(value)) <= _MOST_NAMES or any(map(_is_meaningful, _held(value)))
         else:
             is_meaningful = isinstance(value, _TEXTS) or _is_meaningful(value)
-        if not is_meaningful or (isinstance(value, ast.Name) and value.id == name):
+        if not is_meaningful:
             return
-        if name:
+        if name and not (isinstance(value, ast.Name) and value.id == name):
             self._assigned.setdefault(name, []).append(value)
             if is_in_class and name.startswith("__"):
                 self._give(value)  # Python calls it
@@ -275,7 +281,10 @@ class Meanings:
                 yield from self._taken(value, arguments[0] if arguments else value, depth)
                 for other in arguments[1:]:
                     yield from self._resolve(other, depth + 1)
-            case ast.Call(func=function, args=arguments) if not self._is_local(function):
+            case ast.BinOp(left=one, right=other):  # of lists or dictionaries
+                yield from (*self._resolve(one, depth + 1), *self._resolve(other, depth + 1))
+            case ast.Call(func=function) if not self._is_local(function):
+                arguments = node.args or [each.value for each in node.keywords if each.arg == "name"]
                 for name in self._resolve(function, depth + 1):
                     yield from self._found_by(_without_builtins(name), arguments, depth)
             case _:
@@ -338,8 +347,8 @@ class Meanings:
         if first in sys.stdlib_module_names:
             parts = rest.split(".")
             for place, part in enumerate(parts[:-1]):
-                if part in sys.stdlib_module_names:
-                    yield ".".join(parts[place:])
+                for module in {part, part.removeprefix("_")} & sys.stdlib_module_names:  # such as `tempfile._os`
+                    yield ".".join((module, *parts[place + 1 :]))
 
 
 def _first(names: Iterator[str]) -> tuple[str, ...]:
@@ -369,7 +378,7 @@ def _is_meaningful(node: ast.expr) -> bool:
     """Whether a value can be a function or a module that has a name, or hold one."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr in _TAKING or node.func.attr in ("import_module", "__import__", "join")
-    return isinstance(node, (*_MEANINGFUL, *_HOLDING))
+    return isinstance(node, (*_MEANINGFUL, *_HOLDING, ast.BinOp))
 
 
 def _is_named(function: ast.expr) -> bool:

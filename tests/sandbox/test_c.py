@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -259,6 +260,34 @@ def test_no_file_is_left_when_a_pool_closes(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_no_object_file_is_an_error(file: bytes) -> None:
     with pytest.raises(ValueError, match=r"ELF|section|unpack|large"):
         elf.forbidden_symbol(file)
+
+
+def object_file(symbols: int, bits: int) -> bytes:
+    """With a symbol table of a program's own, as `.section table,"",@2` makes it: all names are the same megabyte."""
+    header, section, symbol = (64, 64, 24) if bits == 64 else (52, 40, 16)
+    table = header + 2 * section
+    length = symbols * symbol
+    file = bytearray(table + length) + bytes([65]) * (1 << 20)
+    file[:6] = b"\x7fELF" + bytes([bits // 32, 1])
+    struct.pack_into("<Q" if bits == 64 else "<I", file, 0x28 if bits == 64 else 0x20, header)
+    struct.pack_into("<HH", file, 0x3A if bits == 64 else 0x2E, section, 2)
+    words = "<IIQQQQIIQQ" if bits == 64 else "<10I"
+    struct.pack_into(words, file, header + section, 0, 2, 0, 0, table, length, 0, 0, 0, symbol)
+    for place in range(table, table + length, symbol):
+        struct.pack_into("<I", file, place, table + length)
+    return bytes(file)
+
+
+def test_names_of_symbols_are_read_no_further_than_any_name_of_ours_reaches() -> None:
+    """They can overlap, so that together they are far longer than the file."""
+    native, board = object_file(1000, 64), object_file(1000, 32)
+    assert elf.forbidden_symbol(native) == ""
+    assert [len(name) for name, _ in elf._symbols(native)] == [elf.MOST_NAME_BYTES] * 1000
+    assert [len(name) for name, *_ in footprint._object(board)[1]] == [footprint.MOST_NAME_BYTES] * 1000
+    with pytest.raises(ValueError, match=r"^too many symbols$"):
+        elf.forbidden_symbol(object_file(elf.MOST_SYMBOLS + 1, 64))
+    with pytest.raises(ValueError, match=r"^too many symbols$"):
+        footprint.footprint("", object_file(footprint.MOST_SYMBOLS + 1, 32))
 
 
 def test_more_assembly_than_a_board_has_room_for_is_not_read() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from securecoderl_edge.sandbox import Limits, SandboxPool, describe_levels
 from securecoderl_edge.sandbox.denied import MOST_SHOWN, Denied, denied_in_words, denied_of
-from securecoderl_edge.sandbox.inside import lockdown, notary, seccomp
+from securecoderl_edge.sandbox.inside import lockdown, notary, seccomp, supervision
 
 pytestmark = pytest.mark.skipif(not lockdown.can_listen(), reason="this system lets nobody listen to refused calls")
 LIMITS = Limits(cpu_seconds=2, wall_seconds=6, memory_mib=256)
@@ -322,6 +322,52 @@ def test_programs_in_c_leave_the_same_traces() -> None:
         plain = pool.run(C % ("", 'puts("42");'), [""], language="c")
     assert [run.denied for run in found] == [(Denied(kind, path, 2),) for kind, path in IN_C.values()]  # type: ignore[arg-type]
     assert plain.denied == ()
+
+
+THREADS = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000  # flags of clone
+ONE_AFTER_THE_OTHER = f"""{NATIVE}
+stack = ctypes.create_string_buffer(1 << 14)
+top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 14) - 64 & ~15)
+for number in range(1, 2000):
+    if libc.clone(libc.pause, top, {THREADS}, None) < 0:
+        break
+    os.pwrite(1, str(number).encode(), 0)
+"""
+ALL_MAKE_MORE = f"""
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+enum {{ MOST = 4000, BYTES = 4096 }};
+static char stacks[MOST][BYTES] __attribute__((aligned(64)));
+static atomic_int taken, made;
+static int work(void *argument)
+{{
+    for (int n; (n = taken++) < MOST && clone(work, stacks[n] + BYTES, {THREADS}, 0) > 0;) {{
+        char text[9] = "0000";
+        int count = ++made;
+        for (int place = 3; place >= 0; place--, count /= 10) text[place] += count % 10;
+        pwrite(1, text, 4, 0);
+    }}
+    for (;;) ;
+}}
+int main(void) {{ return work(0); }}
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_program_has_no_more_threads_than_it_may_have(level: str) -> None:
+    """Not by the supervisor, which looks at times: these make thousands before it does, and keep it from its core."""
+    if level == "full" and describe_levels()["level"] != "full":
+        pytest.skip("this kernel has no Landlock")
+    programs = [(ONE_AFTER_THE_OTHER, "python"), *([(ALL_MAKE_MORE, "c")] if level == "full" else [])]
+    with SandboxPool(1, LIMITS, level) as pool:
+        runs = [pool.run(program, [""], language=language) for program, language in programs]
+    made = [int(run.executions[0].stdout) for run in runs]
+    assert made[0] == supervision.MOST_THREADS
+    # Each of so many may have been told that there is room for one more.
+    assert all(supervision.MOST_THREADS / 2 < each <= 2 * supervision.MOST_THREADS for each in made), runs
 
 
 @pytest.mark.parametrize("notes", ["read", "read:0:", "read:1:0", "other:1:", "read:1:zz", "read:99999999999:", "-1"])

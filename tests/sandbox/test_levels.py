@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ from hostile import execute
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import FunctionCall, Limits, SandboxPool, choose_level, describe_levels, levels
-from securecoderl_edge.sandbox.inside import lockdown, seatbelt, supervision
+from securecoderl_edge.sandbox.inside import lockdown, memfiles, seatbelt, supervision
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 
 LEVELS: list[str] = ["full", "no-landlock", "off"]
@@ -299,6 +300,35 @@ def test_time_that_a_program_waits_for_a_core_does_not_count_up_to_a_bound(
         status, stopped_by, _ = supervision.Supervisor(ours.fileno(), 90, 1, 1 << 30).wait(child.pid).split()
         child.returncode = os.waitstatus_to_exitcode(int(status))
     assert stopped_by == limit
+
+
+def test_a_supervisor_asks_one_thread_of_many_for_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def look(path: str) -> int:
+        asked.append(path)
+        return -1 if path.endswith(("/7/status", "/task/8/status")) else 1 << 20  # the first has ended, the next ends
+
+    monkeypatch.setattr(supervision, "_resident_in", look)
+    monkeypatch.setattr(os, "listdir", lambda _: list(map(str, range(7, 257))))
+    assert supervision._resident_bytes(7) == 1 << 20
+    assert asked == ["/proc/7/status", *(f"/proc/7/task/{each}/status" for each in (7, 8, 9))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="takes it back through /proc")
+def test_a_supervisor_does_not_wait_for_what_a_program_took_back() -> None:
+    request, piece = memfiles.memory_file(), memfiles.memory_file(b"f(1)")
+    releases = supervision.Releases(request, [piece])
+    ready, _ = releases.for_the_test()
+    again = os.open(f"/proc/self/fd/{ready}", os.O_RDONLY)
+    os.write(ready, b"r")
+    assert select.select([releases.ready], [], [], 0)[0]
+    os.read(again, 1)
+    late = threading.Timer(10, os.write, (ready, b"r"))  # so that a supervisor that waits fails and does not hang
+    late.start()
+    assert not releases.release()  # nor does it look there again, as often as a program likes
+    late.cancel()
+    assert memfiles.content_of(request) == b""
 
 
 def test_the_macos_profile_denies_by_default_and_quotes_paths() -> None:

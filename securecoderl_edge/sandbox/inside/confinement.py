@@ -89,7 +89,12 @@ class Confinement:
             self.fork = self._lockdown.fork_with(self._seccomp.FORK_OF_A_BOX)
             # To list the folders of the library, as an import may, is no attempt.
             self.notary = self._load("notary").Notary(
-                self._lockdown, self._seccomp, readable, harmless=library, may_open=is_full
+                self._lockdown,
+                self._seccomp,
+                readable,
+                harmless=library,
+                most_threads=self._load("supervision").MOST_THREADS,
+                may_open=is_full,
             )
         self._lockdown.prctl(self._lockdown.PR_SET_NO_NEW_PRIVS, 1)
         if is_full:

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator
 
 _SYMBOL_TABLE, _NO_BITS, _IN_MEMORY, _SECTION_BYTES, _SYMBOL_BYTES = 2, 8, 2, 40, 16
+MOST_SYMBOLS, MOST_NAME_BYTES = 1 << 17, 1000  # as in `elf`, for the same reason
 _GLOBAL, _WEAK, _FUNCTION = 1, 2, 2
 # Functions of the C library, by their names in <stdlib.h> and inside: with underscores, and for a given state (`_r`).
 HEAP = re.compile(
@@ -69,7 +70,7 @@ def footprint(assembly: str, file: bytes) -> dict[str, object]:
     """The fields of `Footprint`, of a program as assembly and as object file.
 
     Raises:
-        ValueError: not an object file for ARM, or too much assembly.
+        ValueError: not an object file for ARM, or too much assembly, or far too many symbols.
     """
     if len(assembly) > MOST_CHARACTERS:
         raise ValueError(f"more than {MOST_CHARACTERS >> 20} MiB of assembly")
@@ -105,10 +106,12 @@ def _object(file: bytes) -> tuple[int, list[tuple[str, bool, bool]]]:
             count = struct.unpack_from("<I", file, start + 0x14)[0]
         sections = [struct.unpack_from("<10I", file, start + size * number) for number in range(count)]
         code = sum(each[5] for each in sections if each[2] & _IN_MEMORY and each[1] != _NO_BITS)
+        tables = [each for each in sections if each[1] == _SYMBOL_TABLE]
+        if sum(each[5] for each in tables) > MOST_SYMBOLS * _SYMBOL_BYTES:
+            raise ValueError("too many symbols")
         symbols = [
             symbol
-            for each in sections
-            if each[1] == _SYMBOL_TABLE
+            for each in tables
             for symbol in _symbols(file[each[4] : each[4] + each[5]], file, sections[each[6]][4])
         ]
         return code, symbols
@@ -118,7 +121,8 @@ def _object(file: bytes) -> tuple[int, list[tuple[str, bool, bool]]]:
 
 def _symbols(table: bytes, file: bytes, names: int) -> Iterator[tuple[str, bool, bool]]:
     for name, _, _, info, _, section in struct.iter_unpack("<IIIBBH", table):
-        text = file[names + name : file.index(b"\0", names + name)].decode("utf-8", "replace")
+        start = names + name
+        text = file[start : start + MOST_NAME_BYTES].partition(b"\0")[0].decode("utf-8", "replace")
         is_function = info >> 4 in (_GLOBAL, _WEAK) and info & 15 == _FUNCTION
         if text:
             yield text, section != 0, section != 0 and is_function

@@ -13,6 +13,9 @@ outside and exists; not what an interpreter or a C library looks at by itself (`
 none may end the notary, and one that it cannot follow lies outside. It is a process of its own because a page that the
 zygote writes to while a box lives has to be copied, which would cost a program 5 %.
 
+It also counts threads before there is one more. A supervisor looks too late: threads that all make more threads, none
+of which has run yet, keep it from a core until there are as many as the system has room for.
+
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
 
@@ -61,6 +64,7 @@ class Notary:
     Args:
         lockdown, seccomp: siblings of this file.
         readable: files and folders below which reading is no attempt. harmless: those of which that is true alone.
+        most_threads: a process gets none once it has more than these.
         may_open: whether Landlock lets programs open what is readable.
     """
 
@@ -71,9 +75,11 @@ class Notary:
         readable: Sequence[str],
         harmless: Sequence[str] = (),
         *,
+        most_threads: int,
         may_open: bool = True,
     ) -> None:
         self._lockdown, self._seccomp, self._may_open = lockdown, seccomp, may_open
+        self._most_threads = most_threads
         self._readable, self._harmless = readable, HARMLESS.union(harmless)
         self._ours, self._theirs = socketpair()
         self._notes, self._turns = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("notes", "turns"))
@@ -101,7 +107,8 @@ class Notary:
                 for low, high in zip((3, *(each + 1 for each in keep)), (*keep, 1 << 16), strict=True):
                     os.closerange(low, high)
                 seen = _Inside(self._readable, self._harmless)
-                desk = _Desk(self._lockdown, self._seccomp, seen, self._may_open, zygote, self._notes, self._turns)
+                places = zygote, self._notes, self._turns
+                desk = _Desk(self._lockdown, self._seccomp, seen, self._may_open, self._most_threads, *places)
                 desk.serve(self._ours)
             finally:
                 os._exit(1)
@@ -139,13 +146,21 @@ class _Desk:
     """The notary's own side."""
 
     def __init__(
-        self, lockdown: Any, seccomp: Any, inside: _Inside, may_open: bool, zygote: int, notes: int, turns: int
+        self,
+        lockdown: Any,
+        seccomp: Any,
+        inside: _Inside,
+        may_open: bool,
+        most_threads: int,
+        zygote: int,
+        notes: int,
+        turns: int,
     ) -> None:
         self._calls: dict[int, tuple[str, int]] = seccomp.reported_calls()
         self._writing, self._receive = seccomp.WRITING, seccomp.NOTIFICATION_RECEIVE
         self._send, self._set_flags = seccomp.NOTIFICATION_SEND, seccomp.NOTIFICATION_FLAGS
-        self._is_valid = seccomp.NOTIFICATION_IS_VALID
-        self._inside, self._may_open = inside, may_open
+        self._is_valid, self._thread = seccomp.NOTIFICATION_IS_VALID, seccomp.CLONE_THREAD
+        self._inside, self._may_open, self._most_threads = inside, may_open, most_threads
         self._memory = lockdown.Memory()
         self._zygote, self._file, self._turns = zygote, notes, turns
         self._turn, self._latest = b"", _Box(0)
@@ -206,6 +221,10 @@ class _Desk:
     def _decide(self, box: _Box, call: tuple[int, int], process: int, number: int, arguments: Sequence[int]) -> int:
         """The error number of a refusal; 0 lets the call go on, to Landlock."""
         kind, position = self._calls[number]
+        if kind == "clone":
+            if arguments[0] & self._thread:
+                return errno.EAGAIN if _threads_of(process) > self._most_threads else 0
+            kind = "process"
         is_opening, is_unknown = kind == "open", kind == "openat2"
         if is_opening or is_unknown:
             flags = self._memory.number(process, arguments[2]) if is_unknown else arguments[position + 1]
@@ -251,6 +270,14 @@ class _Desk:
             except OSError:
                 return b""
         return os.path.join(os.fsencode(folder), path)
+
+
+def _threads_of(process: int) -> int:
+    """How many threads a process has; 0 if /proc is hidden."""
+    try:
+        return os.stat(f"/proc/{process}/task").st_nlink - 2
+    except OSError:
+        return 0
 
 
 class _Inside:

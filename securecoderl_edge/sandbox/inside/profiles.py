@@ -80,7 +80,10 @@ class Profiles:
         lockdown = self.lockdown
         if lockdown.can_listen():
             seen = [*self._libraries, *DEVICES, self._loader]
-            self.notary = self._load("notary").Notary(lockdown, self._seccomp, seen, OWN_FACTS)
+            most_threads = self._load("supervision").MOST_THREADS
+            self.notary = self._load("notary").Notary(
+                lockdown, self._seccomp, seen, OWN_FACTS, most_threads=most_threads
+            )
         reports = self.notary is not None
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
         # Without the packages in folders of libraries; below, the layers of each process name whole folders.

@@ -73,9 +73,10 @@ STARTING: dict[str, tuple[int, int | None]] = {
     "execve": (59, 221), "execveat": (322, 281), "arch_prctl": (158, None), "fallocate": (285, 47), "umask": (95, 166),
 }  # fmt: skip
 # Refused to every program, and worth a note (`reports`): what kind of attempt each is, and which argument is a path.
+# Of opening and of `clone` a listener lets a part go on: to read, and to start a thread while there are few.
 REPORTED: dict[str, tuple[str, int, int | None, int]] = {
     "socket": ("network", 41, 198, -1), "connect": ("network", 42, 203, -1), "bind": ("network", 49, 200, -1),
-    "fork": ("process", 57, None, -1), "vfork": ("process", 58, None, -1), "clone": ("process", 56, 220, -1),
+    "fork": ("process", 57, None, -1), "vfork": ("process", 58, None, -1), "clone": ("clone", 56, 220, -1),
     "execve": ("exec", 59, 221, 0), "execveat": ("exec", 322, 281, 1),
     "open": ("open", 2, None, 0), "openat": ("open", 257, 56, 1), "creat": ("write", 85, None, 0),
     "mkdir": ("write", 83, None, 0), "mkdirat": ("write", 258, 34, 1), "rmdir": ("write", 84, None, 0),
@@ -106,7 +107,7 @@ _NOTIFICATIONS = NOTIFICATION_RECEIVE, NOTIFICATION_SEND, NOTIFICATION_IS_VALID,
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 4, 1030
 _F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
-_CLONE_THREAD, _CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x00010000, 0x00000400, 2
+CLONE_THREAD, _CLONE_FILES, _CLOSE_RANGE_UNSHARE = 0x00010000, 0x00000400, 2
 _MAP_SHARED, _MAP_HUGETLB = 1, 0x40000
 # What allocators ask for: MADV_NORMAL to _DONTNEED, _FREE, _NOHUGEPAGE, _DONTDUMP and _DODUMP. Others, such as
 # _GUARD_INSTALL, fill memory or page tables for a range of any size in one call that no signal ends; so does mincore.
@@ -153,7 +154,7 @@ def supervisor_filter(machine: str | None = None, native: bool = False, reports:
     commands = [_argument(1), *_if_any(harmless, [_allow()]), (_EQUAL, 0, len(set_flags), _F_SETFL), *set_flags]
     rules += _if_any([numbers.pop("fcntl")], [*commands, _refuse(errno.EPERM)])
     # A thread with descriptors of its own could have as many as a process may, and fill as many pipes.
-    shares = [(_ANY_BIT, 0, 1, _CLONE_THREAD), (_ANY_BIT, 0, 1, _CLONE_FILES), _allow(), _refuse(errno.EPERM)]
+    shares = [(_ANY_BIT, 0, 1, CLONE_THREAD), (_ANY_BIT, 0, 1, _CLONE_FILES), _allow(), _refuse(errno.EPERM)]
     rules += _if_any([numbers["clone"]], [_argument(0), *shares])
     rules += _if_any([numbers.pop("madvise")], [_argument(2), *_if_any([*_ADVICE], [_allow()]), _refuse(errno.EINVAL)])
     keeps = [_argument(2), (_ANY_BIT, 0, 1, _CLOSE_RANGE_UNSHARE), _refuse(errno.EPERM), _allow()]
@@ -176,7 +177,7 @@ def reported_calls(machine: str | None = None) -> dict[int, tuple[str, int]]:
 
 
 def reporting_filter(machine: str | None = None) -> bytes:
-    """The layer between, of a box and its tests: what is `REPORTED` asks whoever has the listener.
+    """The layer between, of a box and its tests: what is `REPORTED` asks whoever has the listener, also for threads.
 
     Raises:
         KeyError: no table for this machine.
@@ -184,8 +185,7 @@ def reporting_filter(machine: str | None = None) -> bytes:
     machine = machine or platform.machine()
     clone = _numbers(machine, INSPECTED)["clone"]
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
-    is_box = [(_EQUAL, 0, 1, FORK_OF_A_BOX), _allow()]
-    rules += _if_any([clone], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), *is_box, _notify()])
+    rules += _if_any([clone], [_argument(0), (_EQUAL, 0, 1, FORK_OF_A_BOX), _allow(), _notify()])
     rules += _if_any(list(_numbers(machine, LISTENING).values()), [_refuse(errno.EPERM)])
     rules += _if_any([number for number in reported_calls(machine) if number != clone], [_notify()])
     return _assemble([*rules, _allow()])
@@ -245,8 +245,6 @@ def native_filter(
     if reports:
         is_way = [_argument(0), (_EQUAL, 0, 1, place + 2), _allow(), _refuse(errno.EPERM)]
         rules += _if_any([numbers.pop("sendmsg")], is_way)
-        is_thread = [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refusal]
-        rules += _if_any([numbers["clone"]], is_thread)
         for name, position in zip(OPENING, (1, 2), strict=True):
             if name in numbers:
                 known = [rule for address in unasked for rule in _if_argument_is(position - 1, address, _allow())]
@@ -303,7 +301,7 @@ def _alone(pid: int, numbers: Mapping[str, int], reports: bool = False) -> list[
     if reports:
         permitted = [(_EQUAL, 0, 1, FORK_OF_A_BOX), refuse, _allow()]
     else:
-        permitted = [(_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse]
+        permitted = [(_ANY_BIT, 0, 1, CLONE_THREAD), _allow(), refuse]
     rules = _if_any([numbers["clone"]], [_argument(0), *permitted])
     rules += _if_any([numbers["kill"], numbers["tgkill"]], [_argument(0), (_EQUAL, 0, 1, pid), _allow(), refuse])
     # Reading a limit passes no new one: both halves of that pointer are zero. A larger stack, which contest programs

@@ -10,6 +10,7 @@ This file is loaded by path in an interpreter without the package, so it imports
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -40,6 +41,8 @@ class Releases:
 
     def __init__(self, request: int, pieces: Sequence[int]) -> None:
         self.ready, self._ready_out = os.pipe()
+        # A program can open its own end for reading, as /proc/self/fd/3, and take back what it wrote.
+        fcntl.fcntl(self.ready, fcntl.F_SETFL, os.O_NONBLOCK)
         self._go_in, self._go = os.pipe()
         self._request, self._pieces = request, list(pieces)
 
@@ -53,8 +56,11 @@ class Releases:
         os.close(self._go_in)
 
     def release(self) -> bool:
-        """Send the next piece; False if the process has died or closed its end, or has all pieces."""
-        if not os.read(self.ready, 1) or not self._pieces:
+        """Send the next piece; False if the process gets no more: it has all, or died, or closed or read its end."""
+        try:
+            if not os.read(self.ready, 1) or not self._pieces:
+                return False
+        except BlockingIOError:
             return False
         piece = self._pieces.pop(0)
         content = bytearray(os.fstat(piece).st_size)
@@ -185,7 +191,9 @@ def _resident_bytes(pid: int) -> int:
         return 0
     for thread in threads:
         with suppress(OSError):  # this thread has ended
-            found = max(found, _resident_in(thread))
+            found = _resident_in(thread)
+        if found >= 0:  # they share it: to ask each would cost a supervisor more than the program
+            break
     return found if found >= 0 else sys.maxsize if _lives(pid) else 0
 
 

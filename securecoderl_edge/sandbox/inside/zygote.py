@@ -31,6 +31,7 @@ sys.path.pop(0)  # our own folder: neither we nor the programs may import from i
 
 import builtins
 import ctypes
+import functools
 import gc
 import importlib
 import importlib.machinery
@@ -72,8 +73,9 @@ BOX_CPU_SECONDS = 120
 CORE_BYTES = 1
 
 
+@functools.cache
 def sibling(name: str) -> ModuleType:
-    """Load a file of this folder without making it importable for programs."""
+    """Load a file of this folder, once, without making it importable for programs."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     module = ModuleType(name)
     module.__file__ = path
