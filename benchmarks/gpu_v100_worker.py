@@ -36,7 +36,7 @@ QUICK = (
     "ppo.max_tokens=8", "ppo.epochs=1", "sft.batch_size=2", "sft.max_tokens=64", "prompt.max_tokens=200",
     "device=\"cpu\"",
 )  # fmt: skip
-LONG = "This line says nothing about the program.\n" * 128
+LONG = "No word of this line is about the program.\n" * 128
 
 
 def work(recipe: str, precision: str, model: str, folder: Path, quick: bool) -> dict[str, Any]:

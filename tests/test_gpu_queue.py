@@ -419,6 +419,11 @@ def test_the_rehearsal(tmp_path: Path) -> None:
     script, out = tree / "benchmarks" / "gpu_queue" / "run.py", tmp_path / "back"
     words = ["--device", "cpu", "--out", str(out), "--mib", "0.5", "--checkpoints"]
 
+    assert run(tree / "benchmarks" / "gpu_day.py", "--help", **paths).returncode == 0
+    workers = [path.name for path in SCRIPTS.parent.glob("gpu_*_worker.py")]
+    assert workers
+    assert all((tree / "benchmarks" / name).is_file() for name in workers)
+
     # With seconds left a training starts, and is cut; the others wait.
     short = run(script, "--minutes", "0.36", *words, **paths)
     assert "small-1: cut" in short.stdout, short.stderr
