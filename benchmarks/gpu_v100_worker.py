@@ -17,6 +17,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from securecoderl_edge.models.device import Compute, choose_compute, compute_on_cuda
 from securecoderl_edge.models.gpus import GPUS, PAPERS_GPU
@@ -57,8 +58,8 @@ def work(recipe: str, precision: str, model: str, folder: Path, quick: bool) -> 
         here = choose_compute(device, "auto", **options)  # tries the card out
         return replace(compute_on_cuda(gpu.capability, precision, recompute=recompute), device=here.device)
 
-    train.choose_compute = as_there
-    run = train.train(settings, folder / "run")
+    with mock.patch.object(train, "choose_compute", as_there):
+        run = train.train(settings, folder / "run")
     plan = make_plan(settings, gpu)
     return {**facts(run), "planned_gib": round(max(map(allocated, plan.phases)) / GIB, 3)}
 
@@ -88,6 +89,7 @@ def facts(run: Run) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    recipe, precision, model = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as name:
-        found = work(*sys.argv[1:4], Path(name), "--quick" in sys.argv)
+        found = work(recipe, precision, model, Path(name), "--quick" in sys.argv)
     sys.stdout.write(f"{json.dumps(found)}\n")
