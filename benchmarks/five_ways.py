@@ -3,7 +3,7 @@
     python benchmarks/five_ways.py --json benchmarks/results/five-ways.json
 
 Each way makes two updates of 16 completions or solutions of `mbpp:clean`, one way after the other; the second update
-counts. RL trains on all completions, also of groups without variance: the most that it costs. ``sce models pull
+counts, of RFT the last of four that kept a completion. RL trains on all completions, also of groups without variance: the most that it costs. ``sce models pull
 qwen-0.5b`` and ``qwen-1.5b`` (the teacher) come first.
 """
 
@@ -29,7 +29,7 @@ _ALL = ("--set", "ppo.drop_zero_variance_groups=false")
 WAYS: dict[str, list[str]] = {
     "sft": ["--phases", "sft"],
     "rl": ["--phases", "binary", *_ALL],
-    "rft": ["--phases", "rft"],
+    "rft": ["--phases", "rft", "--max-steps", "4"],
     "distill": ["--phases", "distill", "--set", "ppo.reference=TEACHER"],
     "own reward": ["--phases", "binary", "--reward-function", "rewards.py:brevity", *_ALL],
 }
@@ -37,12 +37,13 @@ TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens
 
 
 def measure(way: str, model: str, teacher: str, folder: Path) -> dict[str, Any]:
-    """The second update of one way, its dtype, and the peak memory and times of the whole command."""
+    """The last update of one way that trained, its dtype, and the peak memory and times of the whole command."""
     (folder / "rewards.py").write_text(REWARD)
     run = folder / way.replace(" ", "-")
     words = [word.replace("TEACHER", teacher) for word in WAYS[way]]
-    command = [sys.executable, "-m", "securecoderl_edge", "train", "--recipe", "instruct", "--model", model, *words]
-    command += ["--set", "ppo.batch_size=16", "--set", "sft.batch_size=16", "--max-steps", "2", "--device", "cpu"]
+    command = [sys.executable, "-m", "securecoderl_edge", "train", "--recipe", "instruct", "--max-steps", "2"]
+    command += ["--model", model, *words]
+    command += ["--set", "ppo.batch_size=16", "--set", "sft.batch_size=16", "--device", "cpu"]
     started = time.monotonic()
     process = subprocess.Popen([*command, "--out", str(run)], cwd=folder, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -50,7 +51,8 @@ def measure(way: str, model: str, teacher: str, folder: Path) -> dict[str, Any]:
     _, status, used = os.wait4(process.pid, 0)
     if status != 0:
         raise SystemExit(f"{way} failed:\n{said[-2000:]}")
-    row = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    *_, row = (row for row in rows if row.get("kept_rate") != 0)
     return {
         "products": json.loads((run / "environment.json").read_text())["products"],
         **{name: row[name] for name in TIMES if name in row},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from dataclasses import replace
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from gpu_day_steps import STEPS, Day, Failed, Skipped, Step, name_of_device
+from gpu_day_steps import ROOT, STEPS, Day, Failed, Skipped, Step, name_of_device
 from record import command, commit
 
 from securecoderl_edge.system.files import write_atomically
@@ -31,6 +32,8 @@ REHEARSED = Path(__file__).parents[1] / "runs" / "gpu-day-rehearsal.json"
 def main() -> None:
     """Run the steps that are asked for and fit into the budget; print the table of all results."""
     arguments = parse()
+    if (ROOT / "cache").is_dir():  # where `gpu_queue/pack.py` put the models
+        os.environ["XDG_CACHE_HOME"] = str(ROOT / "cache")
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)

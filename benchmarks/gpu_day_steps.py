@@ -19,7 +19,9 @@ from typing import Any
 from random_model import make_model
 
 ROOT = Path(__file__).parents[1]
-FIT_WORKER, SPEED_WORKER = (Path(__file__).with_name(f"gpu_{name}_worker.py") for name in ("fit", "speed"))
+FIT_WORKER, SPEED_WORKER, V100_WORKER = (
+    Path(__file__).with_name(f"gpu_{name}_worker.py") for name in ("fit", "speed", "v100")
+)
 PART_SECONDS = 480
 GRACE_SECONDS = 20
 ERROR_LINES = 12
@@ -36,6 +38,12 @@ QWEN_05B_SHAPE = {
     "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
     "num_key_value_heads": 2, "vocab_size": 151936,
 }  # fmt: skip
+# The same of the 1.5 B, and the name of its file.
+QWEN_15B_SHAPE = {
+    "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+    "num_key_value_heads": 2, "vocab_size": 151936,
+}  # fmt: skip
+LARGE = "qwen-1.5b"
 # A run of a minute, or of seconds; resumed and shared out it must learn the same.
 SHORT = (
     "sft.steps=4", "binary.steps=4", "partial.steps=4", "ppo.max_tokens=32", "checkpoint_every=1",
@@ -180,6 +188,8 @@ def cuda_tests(day: Day) -> Parts:
     def measure() -> dict[str, Any]:
         where = ("--cuda-tests-on", "cpu") if day.rehearse else ()
         folder = ROOT / "tests" / "cuda"
+        if not folder.is_dir():
+            raise Skipped("the tests are not here")
         said = child(
             day, "-m", "pytest", "-v", "-m", "cuda", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *where, folder
         )
@@ -189,13 +199,17 @@ def cuda_tests(day: Day) -> Parts:
 
 
 def worker(day: Day, script: Path, what: str, model: str, shape: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """What a worker prints of its measurement ``what`` on the day's ``model``, of less in a rehearsal.
+    """What a worker prints of its measurement ``what`` on the day's ``model``, of less in a rehearsal."""
+    return printed(day, script, what, day.model(model, shape))
+
+
+def printed(day: Day, *words: object) -> dict[str, Any]:
+    """What a worker prints in its last line.
 
     Raises:
-        Skipped: this device does not have the format.
+        Skipped: that is nothing: this device does not have the format.
     """
-    quick = ("--quick",) if day.rehearse else ()
-    found: dict[str, Any] = json.loads(child(day, script, what, day.model(model, shape), *quick).splitlines()[-1])
+    found: dict[str, Any] = json.loads(child(day, *words, *(("--quick",) if day.rehearse else ())).splitlines()[-1])
     if not found:
         raise Skipped("this device does not have the format")
     return found
@@ -331,12 +345,12 @@ def two_processes(day: Day) -> Parts:
     yield "two of one", measure
 
 
-def recipe(day: Day, name: str, model: object, steps: int, *words: object, small: tuple[str, ...] = SMALL) -> Measure:
+def recipe(day: Day, name: str, model: object, steps: int, *words: object) -> Measure:
     """A measurement of a few updates of a recipe."""
 
     def measure() -> dict[str, Any]:
         run = fresh(day.folder / "recipes" / f"{name}-{Path(str(model)).name}")
-        settings = small if day.rehearse else ()
+        settings = SMALL if day.rehearse else ()
         limit = ("--max-steps", 2 if day.rehearse else steps)
         child(day, *train(day, run, "--recipe", name, "--model", model, *limit, *words, settings=settings))
         return timings(run)
@@ -363,15 +377,17 @@ def smollm2(day: Day) -> Parts:
         yield "smollm2", recipe(day, "smollm2", "smollm2", 5)
 
 
-def paper_exact(day: Day) -> Parts:
-    """The paper's recipe on random weights of the 1.3 B shape."""
+def v100(day: Day, whats: tuple[str, ...]) -> Parts:
+    """Trainings of `gpu_v100_worker`, each a recipe and a format, with the 1.5 B or random weights of its shape."""
+    from securecoderl_edge.models.stored import stored_path
 
-    def measure() -> dict[str, Any]:
-        small = ("sft.batch_size=2", "ppo.max_tokens=8", "sft.max_tokens=64", "ppo.epochs=1")
-        words = ("--problems", "starter:plain-train", *(("--base-precision", "fp32") if day.rehearse else ()))
-        return recipe(day, "paper-exact", day.model("1.3b"), 5, *words, small=small)()
+    def measure(what: str) -> dict[str, Any]:
+        is_real = not day.rehearse and stored_path(LARGE).is_file()
+        model = LARGE if is_real else day.model("1.5b", QWEN_15B_SHAPE)
+        return {**printed(day, V100_WORKER, *what.split(), model), "weights": LARGE if is_real else "random"}
 
-    yield "5 updates", measure
+    for what in whats:
+        yield what, partial(measure, what)
 
 
 def starter(day: Day) -> Parts:
@@ -407,9 +423,10 @@ STEPS = (
     Step("int8", 480, partial(fit, whats=("update-int8", "rollout2-int8", "rollout8-int8", "rollout32-int8"))),
     Step("speed", 240, speed),
     Step("decoding", 60, decoding),
+    Step("v100", 480, partial(v100, whats=("paper-exact int8", "paper-v100 int8"))),
+    Step("v100-formats", 480, partial(v100, whats=("paper-v100 fp16", "paper-v100 int8-bnb"))),
     Step("kill", 240, kill_and_resume),
     Step("formats", 480, partial(fit, whats=("update-int8-bnb", "update-fp16", "update-bf16"))),
-    Step("paper-exact", 480, paper_exact),
     Step("team", 240, two_processes),
     Step("smollm2", 300, smollm2),
     Step("starter", 300, starter),

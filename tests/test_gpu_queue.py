@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from places import ROOT
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from small_runs import write_additions
+from small_runs import equal, untimed, write_additions
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.runs import Run
 
 SCRIPTS = ROOT / "benchmarks" / "gpu_queue"
 MIB = 2**20
@@ -294,6 +296,39 @@ def test_a_job_that_cannot_be_planned_or_fails_costs_no_other(tmp_path: Path) ->
     assert list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.parametrize(("jobs", "memory", "together"), [(2, 100, 2), (9, 5, 2), (9, 100, 5), (1, 100, 1)])
+def test_no_more_jobs_run_at_once_than_are_asked_for_and_than_the_memory_holds(
+    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, memory: float, together: int
+) -> None:
+    """Even if there is memory for all: their minutes are planned for a few, and of too many none would end in time."""
+    import run as queue_run
+
+    (tmp_path / "queue.toml").write_text(
+        EVALUATED.replace("minutes = 1", "minutes = 1\nmemory_gib = 2\nseeds = [1, 2, 3, 4, 5]")
+    )
+    places = ["--work", str(tmp_path / "work"), "--results", str(tmp_path / "states"), "--out", str(tmp_path / "out")]
+    words = ["--minutes", "3", "--device", "cpu", "--queue", str(tmp_path / "queue.toml"), "--jobs", str(jobs), *places]
+    monkeypatch.setattr(sys, "argv", ["run.py", *words])
+    monkeypatch.setattr(queue_run, "memory_of_device", lambda device: memory)
+    now, most, all_in = 0, 0, threading.Condition()
+
+    def do(day: Any, job: Any, memory_gib: float) -> dict[str, Any]:
+        nonlocal now, most
+        with all_in:
+            now, most = now + 1, max(most, now + 1)
+            all_in.notify_all()
+            all_in.wait_for(lambda: most >= together, timeout=60)
+            all_in.wait_for(lambda: most > together, timeout=0.2)  # one too many has time to come
+            now -= 1
+        return {"state": "done"}
+
+    monkeypatch.setattr(queue_run.Day, "do", do)
+    day = queue_run.Day(queue_run.parse())
+    day.run()
+    assert most == together
+    assert len(day.ran) == 5
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -314,6 +349,46 @@ def test_a_call_that_is_ended_ends_its_trainings_and_writes_what_there_is(number
     assert list((tmp_path / "out").iterdir())
     left = subprocess.run(["pgrep", "-f", str(tmp_path / "work")], capture_output=True, text=True)
     assert left.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_that_was_cut_goes_on_elsewhere_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """Its checkpoint comes back with the results, and goes out with the next pieces, into another folder."""
+    write_additions(tmp_path / "problems.jsonl")
+    queue = tmp_path / "queue.toml"
+    queue.write_text(QUEUE.replace("[1, 2]", "[1]").replace("max_steps = 2", "max_steps = 6"))
+
+    def words(name: str) -> list[str]:
+        places = [("--work", "work"), ("--results", "states"), ("--out", "out")]
+        given = [word for option, folder in places for word in (option, str(tmp_path / name / folder))]
+        return ["--minutes", "5", "--device", "cpu", "--queue", str(queue), *given]
+
+    assert run(SCRIPTS / "run.py", *words("whole")).returncode == 0
+
+    call = subprocess.Popen([sys.executable, str(SCRIPTS / "run.py"), *words("cut"), "--checkpoints"])
+    while not list((tmp_path / "cut").glob("work/small-1/phases/2-binary/checkpoints/step-*")):
+        assert call.poll() is None
+        time.sleep(0.01)
+    call.terminate()
+    call.wait(120)
+    here = ["--results", str(tmp_path / "here"), "--runs", str(tmp_path / "runs")]
+    kept = run(SCRIPTS / "unpack.py", str(tmp_path / "cut" / "out"), *here)
+    assert "small-1: cut, its checkpoint came along" in kept.stdout, kept.stderr
+
+    shutil.rmtree(tmp_path / "cut")
+    packed = ["--queue", str(queue), *here, "--wheels", "--out", str(tmp_path / "packed")]
+    assert run(SCRIPTS / "pack.py", *packed).returncode == 0
+    assert run(SCRIPTS / "pieces.py", "collect", str(tmp_path / "packed"), str(tmp_path / "there")).returncode == 0
+    tree = tmp_path / "there" / "tree"
+    there = ["--minutes", "5", "--device", "cpu", "--out", str(tmp_path / "back")]
+    done = run(tree / "benchmarks" / "gpu_queue" / "run.py", *there, PYTHONPATH=str(tree))
+    assert "small-1: done" in done.stdout, (done.stdout, (tree / "runs" / "queue" / "small-1.log").read_text())
+
+    whole, moved = tmp_path / "whole" / "work" / "small-1", tree / "runs" / "queue" / "small-1"
+    assert len(json.loads((moved / "environment.json").read_text())["sessions"]) == 2
+    assert untimed(Run(moved)) == untimed(Run(whole))
+    assert equal(moved / "policy", whole / "policy")
 
 
 @pytest.mark.slow
@@ -343,6 +418,11 @@ def test_the_rehearsal(tmp_path: Path) -> None:
     paths = {"PYTHONPATH": f"{tree}{os.pathsep}{tree / 'site'}"}
     script, out = tree / "benchmarks" / "gpu_queue" / "run.py", tmp_path / "back"
     words = ["--device", "cpu", "--out", str(out), "--mib", "0.5", "--checkpoints"]
+
+    assert run(tree / "benchmarks" / "gpu_day.py", "--help", **paths).returncode == 0
+    workers = [path.name for path in SCRIPTS.parent.glob("gpu_*_worker.py")]
+    assert workers
+    assert all((tree / "benchmarks" / name).is_file() for name in workers)
 
     # With seconds left a training starts, and is cut; the others wait.
     short = run(script, "--minutes", "0.36", *words, **paths)

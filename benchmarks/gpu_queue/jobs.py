@@ -49,10 +49,10 @@ class Queue:
     jobs: tuple[Job, ...]
     evaluations: dict[str, dict[str, Any]]
 
-    def path_of(self, problems: str) -> str:
-        """A problem set's name, or the path of a file beside the queue."""
-        file = self._beside(problems)
-        return str(file) if file.is_file() else problems
+    def path_of(self, name: str) -> str:
+        """The path of a file beside the queue; of another kind of thing its name."""
+        file = self._beside(name)
+        return str(file) if file.is_file() else name
 
     def files(self) -> list[Path]:
         """The problem files and recipes beside the queue that its jobs name."""

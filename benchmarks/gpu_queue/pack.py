@@ -5,7 +5,8 @@
     python3 FOLDER/tree/benchmarks/gpu_queue/run.py --minutes 14     there: the next jobs
 
 In the pieces: the package with links followed, what says its version, wheels in pure Python that a machine with torch
-may lack, the queue with its problem files, the models that it names, and runs that were cut and can be resumed.
+may lack, the queue with its problem files, the models that it names, runs that were cut and can be resumed, and
+`gpu_day.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PACKAGE = ROOT / "securecoderl_edge"
 # In pure Python, and newer than what a machine with torch has, or missing there.
 WHEELS = ("bandit", "stevedore", "gguf", "transformers", "peft", "platformdirs")
 WEIGHTS = (".gguf", ".safetensors")
+GPU_DAY = ("gpu_day*.py", "gpu_*_worker.py", "random_model.py")
 
 
 def main() -> None:
@@ -101,6 +103,8 @@ def content(queue: Queue, runs: Path, wheels: Path, results: Path) -> Iterator[t
     here = Path(__file__).parent
     for path in [*here.glob("*.py"), *files_below(here / "recipes")]:
         yield f"benchmarks/gpu_queue/{path.relative_to(here)}", path
+    for path in (path for name in GPU_DAY for path in here.parent.glob(name)):
+        yield f"benchmarks/{path.name}", path
     yield f"benchmarks/gpu_queue/{QUEUE.name}", queue.file
     for path in queue.files():
         yield f"benchmarks/gpu_queue/{path.relative_to(queue.file.parent)}", path

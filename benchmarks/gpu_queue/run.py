@@ -1,13 +1,15 @@
-"""Run the next jobs of the queue for a number of minutes, as many side by side as the memory of the device holds.
+"""Run the next jobs of the queue for a number of minutes, some side by side, if the memory of the device holds them.
 
     python benchmarks/gpu_queue/run.py --minutes 14
 
 Where the queue came in pieces, PYTHONPATH is FOLDER/tree:FOLDER/tree/site.
 
 Each job trains a policy and evaluates it; a job without a recipe evaluates a base model. What does not end in time is
-cut: the next call in this folder goes on where it stopped. After every job the results are written to --out, in few
-files of limited size (`unpack.py` reads them): states, curves and rows first, then adapters in float16, then with
---checkpoints the runs that were cut. What does not fit is named.
+cut: the next call in this folder goes on where it stopped. Minutes in the queue are planned for three jobs at once
+(--jobs): as many as fit into the memory of a large card would all take longer, and all be cut.
+
+After every job the results are written to --out, in few files of limited size (`unpack.py` reads them): states, curves
+and rows first, then adapters in float16, then with --checkpoints the runs that were cut. What does not fit is named.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ FAILED = "failed"
 TIME_IS_UP = 75  # the exit code of sce train --max-minutes
 # For the checkpoint of a training that is cut, and for the last results.
 _SECONDS_TO_WRITE = 20.0
+# Where this process finds packages, for commands in another folder.
+PATHS = os.pathsep.join(os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
 
 
 def main() -> None:
@@ -76,6 +80,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=minutes_of, required=True, help="end within this time")
     parser.add_argument("--queue", type=Path, default=QUEUE, help="file of jobs")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--jobs", type=int, choices=range(1, 100), metavar="N", default=3, help="at once, at most")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "queue", help="folder of the runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder with the states of jobs")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "queue-out", help="folder of the results in pieces")
@@ -94,7 +99,8 @@ class Day:
         self.queue: Queue = read_queue(arguments.queue)
         self.states = read_states(arguments.results)
         self.device_name = name_of(arguments.device)
-        self.work: Path = arguments.work
+        # Absolute, because commands run in the folder of the queue.
+        self.work: Path = arguments.work.resolve()
         # Names of the jobs that ended in this call, the processes that run, and the signal that ended it.
         self.ran: list[str] = []
         self.running: set[subprocess.Popen[bytes]] = set()
@@ -132,7 +138,7 @@ class Day:
                 for job in list(waiting):
                     # The first job of a call starts in any case, though it may be cut.
                     has_time = (60 * job.minutes <= self.left() or len(waiting) == count) and not self.stopped
-                    if needs[job.name] <= room and has_time:
+                    if needs[job.name] <= room and len(running) < self.arguments.jobs and has_time:
                         waiting.remove(job)
                         room -= needs[job.name]
                         click.echo(f"{job.name}: started with {needs[job.name]:.1f} GiB, {self.left():.0f} s are left")
@@ -145,7 +151,9 @@ class Day:
                     room += needs[job.name]
                     self.note(job, future.result())
         for job in waiting:
-            takes = f"it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB"
+            takes = (
+                f"{self.arguments.jobs} run at once, and it takes {job.minutes:g} minutes and {needs[job.name]:.1f} GiB"
+            )
             click.echo(f"{job.name}: not started: {takes}; {max(0, self.left()):.0f} s and {room:.1f} GiB are left")
         self.write()
 
@@ -162,8 +170,9 @@ class Day:
         model = self.work / job.name
         if job.recipe:
             minutes = (self.left() - 60 * job.evaluation_minutes) / 60
-            words = ["--recipe", self.queue.path_of(job.recipe), "--model", job.model, "--seed", str(job.seed)]
-            words += ["--problems", self.queue.path_of(job.problems)] if job.problems else []
+            # A run that is cut may go on in another folder: its files have the names that they have in the queue.
+            words = ["--recipe", job.recipe, "--model", job.model, "--seed", str(job.seed)]
+            words += ["--problems", job.problems] if job.problems else []
             words += ["--max-steps", str(job.max_steps)] if job.max_steps else []
             words += [word for setting in job.settings for word in ("--set", setting)]
             words += ["--device", self.arguments.device, "--memory-gib", f"{memory_gib:.2f}", "--out", str(model)]
@@ -174,9 +183,10 @@ class Day:
             if code != 0:
                 return {"state": FAILED, "why": said}
         else:
-            model = base_folder(job.model)
+            model = base_folder(self.queue.path_of(job.model))
         for name in job.evaluations:
-            options = [word for key, value in self.queue.evaluations[name].items() for word in self.option(key, value)]
+            given = self.queue.evaluations[name].items()
+            options = [word for key, value in given for word in (f"--{key.replace('_', '-')}", str(value))]
             out = self.work / job.name / "bench" / name
             words = [str(model), "--device", self.arguments.device, *options, "--out", str(out), "--json"]
             code, said = self.sce(job, out.with_suffix(".json"), "bench", *words)
@@ -186,17 +196,22 @@ class Day:
                 return {"state": FAILED, "why": f"evaluation {name}: {said}"}
         return {"state": DONE, "seconds": round(time.monotonic() - started, 1)}
 
-    def option(self, key: str, value: Any) -> list[str]:
-        """An option of ``sce bench``."""
-        return [f"--{key.replace('_', '-')}", self.queue.path_of(str(value)) if key == "problems" else str(value)]
-
     def sce(self, job: Job, output: Path, *words: str) -> tuple[int | None, str]:
-        """Run a command until the deadline; its exit code, None if it was ended, and the last line that it wrote."""
+        """Run a command in the folder of the queue until the deadline.
+
+        Returns:
+            its exit code, None if it was ended, and the last line that it wrote.
+        """
         log = log_of(self.work, job)
         output.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as errors, output.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "securecoderl_edge", *words], stdin=subprocess.DEVNULL, stdout=out, stderr=errors
+                [sys.executable, "-P", "-m", "securecoderl_edge", *words],
+                cwd=self.queue.file.parent,
+                env={**os.environ, "PYTHONPATH": PATHS},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
             )
             self.running.add(process)
             try:
@@ -238,7 +253,7 @@ def memory_of(job: Job, queue: Queue, device: str) -> float:
     """GiB of a job: what the plan of its training says and a tenth, or what its evaluation takes."""
     if not job.recipe:
         return job.memory_gib
-    flags: dict[str, Any] = {"model": job.model, "seed": job.seed, "device": device}
+    flags: dict[str, Any] = {"model": queue.path_of(job.model), "seed": job.seed, "device": device}
     if job.problems:
         flags["problems"] = queue.path_of(job.problems)
     plan = make_plan(resolve(queue.path_of(job.recipe), job.settings, flags))
