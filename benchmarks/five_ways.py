@@ -3,8 +3,8 @@
     python benchmarks/five_ways.py --json benchmarks/results/five-ways.json
 
 Each way makes two updates of 16 completions or solutions of `mbpp:clean`, one way after the other; the second update
-counts, of RFT the last of four that kept a completion. RL trains on all completions, also of groups without variance: the most that it costs. ``sce models pull
-qwen-0.5b`` and ``qwen-1.5b`` (the teacher) come first.
+counts, of RFT the last of four that kept a completion. RL trains on all completions, also of groups without variance:
+the most that it costs. ``sce models pull qwen-0.5b`` and ``qwen-1.5b`` (the teacher) come first.
 """
 
 from __future__ import annotations

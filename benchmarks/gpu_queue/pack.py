@@ -31,7 +31,7 @@ PACKAGE = ROOT / "securecoderl_edge"
 # In pure Python, and newer than what a machine with torch has, or missing there.
 WHEELS = ("bandit", "stevedore", "gguf", "transformers", "peft", "platformdirs")
 WEIGHTS = (".gguf", ".safetensors")
-GPU_DAY = ("gpu_day*.py", "gpu_*_worker.py", "random_model.py")
+GPU_DAY = ("gpu_day*.py", "gpu_*_worker.py", "random_model.py", "record.py")
 
 
 def main() -> None:
