@@ -26,9 +26,9 @@ def publish(
     """Write the results to ``file``, if there is one, and print them as the ``RESULT`` line.
 
     With ``keep_earlier`` the file is a list that grows by one record a call. ``shown`` is what the line says where the
-    results are too many for one.
+    results are too many for one. A command, commit or machine among the results is theirs.
     """
-    record = {"machine": describe_machine(), "commit": commit(), **results, "command": command()}
+    record = {"machine": describe_machine(), "commit": commit(), "command": command(), **results}
     if file:
         content: Any = record
         if keep_earlier:
@@ -95,9 +95,7 @@ def main() -> None:
     """Run a command that prints a JSON object, and write that with the command, commit and machine."""
     file, *words = sys.argv[1:]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
-    record = {"machine": describe_machine(), **json.loads(done.stdout), "command": " ".join(words), "commit": commit()}
-    with write_atomically(Path(file)) as out:
-        out.write(json.dumps(record, indent=1) + "\n")
+    publish({**json.loads(done.stdout), "command": " ".join(words)}, Path(file), shown={"file": file})
 
 
 if __name__ == "__main__":
