@@ -17,6 +17,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from once import Once
 from places import own_temporary_folder
+from slow_tests import mark
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.models.files import sha256_of_folder
@@ -56,6 +57,12 @@ hypothesis_settings.load_profile("any machine")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The device of the tests marked ``cuda``."""
     parser.addoption("--cuda-tests-on", choices=("cuda", "cpu"), default="cuda", help="cpu: rehearse the cuda tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests as slow before pytest leaves such out."""
+    mark(items)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from places import ROOT
+from slow_tests import slow_tests
 
 from securecoderl_edge.config import read_toml
 
@@ -324,3 +325,13 @@ def test_every_folder_of_the_package_is_in_the_wheel() -> None:
     inside = {file.parent.relative_to(ROOT) for file in sources(CORE) if file.name == "__init__.py"}
     names = {folder.as_posix().replace("/", ".") for folder in inside}
     assert names | set(settings["package-dir"]) == set(settings["packages"])
+
+
+def test_the_list_of_slow_tests_names_tests() -> None:
+    found = {
+        f"{file}::{node.name}"
+        for file in {each.partition("::")[0] for each in slow_tests()}
+        for node in ast.parse((ROOT / file).read_bytes()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert slow_tests() <= found

@@ -15,7 +15,7 @@ from securecoderl_edge.languages.language import C
 
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
 MORE_INPUTS = 20
-COMPOSITIONS = 6
+COMPOSITIONS = 3
 
 
 @pytest.mark.slow
