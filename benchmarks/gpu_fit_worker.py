@@ -192,7 +192,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     size = min(shape.vocabulary, 30_000)
     for problem in problems:
         ids = torch.randint(10, size, (prompt_tokens,), generator=generator)
-        learner.prompts[problem.id] = ids.tolist()
+        learner.prompts[problem.id, ""] = ids.tolist()
 
     def planned(phase: str) -> Any:
         framework = 0 if cuda else round(baseline * GIB)

@@ -2,13 +2,13 @@
 
     python benchmarks/qwen_step.py --json benchmarks/results/qwen-step.json           # half an hour, idle cores
     python benchmarks/qwen_step.py --completions 8 --tokens 64 --ways ours            # five minutes
-    python benchmarks/qwen_step.py --isa avx2 --against ../earlier --ways ours,earlier
+    python benchmarks/qwen_step.py --isa avx2
 
 The model is that of `sce models pull qwen-0.5b`, the settings are those of the recipe `qwen-0.5b` on MBPP, but each
 update has ``--completions``, eight of a prompt, of exactly ``--tokens`` tokens, drawn at temperature 1.2 so that they
 differ. As in `ppo_step.py`, whose worker this
 uses, every measurement is a process of its own, by turns, after one update to warm up; the reward is a checksum, and no
-program runs. ``earlier`` is ours in the checkout that ``--against`` names. With ``--isa avx2`` torch and its libraries
+program runs. `step_against.py` compares with earlier commits. With ``--isa avx2`` torch and its libraries
 use no more than AVX2, and ours computes in float32, as on processors that have no more. TRL needs
 ``pip install -c constraints.txt trl==1.16.0``; its remaining differences are listed in `ppo_step.py`.
 
@@ -38,7 +38,7 @@ from securecoderl_edge.training.recipe import resolve
 
 MODEL, SAMPLES = "qwen-0.5b", 8
 WAYS = {
-    "ours": "own", "earlier": "own", "TRL GRPO": "trl-grpo", "TRL RLOO": "trl-rloo", "TRL GRPO in bf16": "trl-grpo-bf16"
+    "ours": "own", "TRL GRPO": "trl-grpo", "TRL RLOO": "trl-rloo", "TRL GRPO in bf16": "trl-grpo-bf16"
 }  # fmt: skip
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 # Of the worker, which measures around functions.
@@ -55,7 +55,6 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=1, help="timed updates of a process, after one to warm up")
     parser.add_argument("--ways", default="ours,TRL GRPO,TRL RLOO", help=f"of {', '.join(WAYS)}; ours first")
     parser.add_argument("--isa", choices=("all", "avx2"), default="all")
-    parser.add_argument("--against", type=Path, help="a checkout of an earlier commit, for the way `earlier`")
     parser.add_argument("--quick", action="store_true", help="8 completions of 8 tokens, ours alone")
     parser.add_argument("--json", type=Path, help="file for the results")
     given = parser.parse_args()
@@ -64,16 +63,13 @@ def main() -> None:
     ways = [name for name in given.ways.split(",") if "TRL" not in name or trl_version() == TRL_VERSION]
     if len(ways) < len(given.ways.split(",")):
         sys.stderr.write(TRL_MISSING)
-    if "earlier" in ways and given.against is None:
-        parser.error("the way `earlier` needs --against")
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(given.rounds):
             for name in ways if turn % 2 == 0 else reversed(ways):
                 runs[name].append(measured(name, given, folder))
     result = compare(runs, given.threads, "", given.completions * given.tokens)
-    for name in set(ways) & {"ours", "earlier"}:
-        result[f"{name}_by_part"] = shares(runs[name], given, name)
+    result["ours_by_part"] = shares(runs["ours"], given)
     facts = {name: getattr(given, name) for name in ("completions", "tokens", "threads", "rounds", "updates", "isa")}
     publish({**result, **facts, "trl": trl_version() or None}, given.json)
 
@@ -82,8 +78,6 @@ def measured(name: str, given: argparse.Namespace, folder: str) -> dict[str, Any
     """One worker's results."""
     threads, way = str(given.threads), WAYS[name]
     only = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
-    if name == "earlier":
-        only["PYTHONPATH"] = str(given.against.resolve())
     if given.isa == "avx2":
         only |= AVX2
         way += "-fp32" if way == "own" else ""
@@ -91,7 +85,7 @@ def measured(name: str, given: argparse.Namespace, folder: str) -> dict[str, Any
     return worker(WORKER, model, way, folder, given.updates, **only, TRL_EXPERIMENTAL_SILENCE="1")
 
 
-def shares(runs: list[dict[str, Any]], given: argparse.Namespace, name: str) -> dict[str, Any]:
+def shares(runs: list[dict[str, Any]], given: argparse.Namespace) -> dict[str, Any]:
     """Print and return the CPU seconds of the parts of an update, with their arithmetic and share of the peak."""
     parts = {key: statistics.median(run["seconds_by_part"][key] for run in runs) for key in runs[0]["seconds_by_part"]}
     system, faults = (
@@ -109,10 +103,10 @@ def shares(runs: list[dict[str, Any]], given: argparse.Namespace, name: str) -> 
             round(rate, 1), "peak_gflop_per_second": peak, "share": round(rate / peak, 3),
         }  # fmt: skip
         sys.stdout.write(
-            f"{name}: {part:8s} {seconds:7.2f} s CPU for {operations[part] / 1e12:.2f} TFLOP: {rate:.0f} GFLOP/s, "
+            f"ours: {part:8s} {seconds:7.2f} s CPU for {operations[part] / 1e12:.2f} TFLOP: {rate:.0f} GFLOP/s, "
             f"{100 * rate / peak:.0f} % of the peak of {peak:.0f}\n"
         )
-    sys.stdout.write(f"{name}: {system:.1f} s in the system, {faults:,.0f} page faults per update\n")
+    sys.stdout.write(f"ours: {system:.1f} s in the system, {faults:,.0f} page faults per update\n")
     return found
 
 

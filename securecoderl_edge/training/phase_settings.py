@@ -206,6 +206,12 @@ class PpoSettings:
     )
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion in tokens.", minimum=1)
+    hint: str | None = setting(
+        None,
+        "In the phases of RL and rft: a sentence behind the statement while half of the completions of each prompt are "
+        'sampled, such as "Write secure code." All are trained under the prompt without it.',
+        metavar="TEXT",
+    )
     end_with_program: bool = setting(
         False,
         "A completion ends with its program, as in sce bench, and counts as complete: behind the block of code that a "

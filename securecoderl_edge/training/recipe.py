@@ -202,6 +202,10 @@ def check_ppo(settings: TrainSettings) -> None:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
         )
+    if ppo.hint and ppo.samples_per_prompt % 2:
+        raise UsageError(f"ppo.hint is for half of each prompt's completions; {ppo.samples_per_prompt} have no half")
+    if ppo.hint and not {*RL_PHASES, "rft"} & set(settings.phases):
+        raise UsageError(f"ppo.hint is for phases of RL and rft, and this run has {', '.join(settings.phases)}")
     if (prompts := ppo.batch_size // ppo.samples_per_prompt) % ppo.minibatches:
         raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
 

@@ -64,6 +64,8 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
             used["ppo"] = {name: table["ppo"].get(name) for name in names}
             if settings.ppo.end_with_program:  # also in evaluations
                 used["ppo"]["end_with_program"] = True
+            if settings.ppo.hint and phase == "rft":
+                used["ppo"]["hint"] = settings.ppo.hint
         if phase == "sft":
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":

@@ -29,8 +29,8 @@ from securecoderl_edge.training import parallel
 from securecoderl_edge.training.parallel import Team
 
 SCRIPT = TESTS / "train_script.py"
-# A value head, pass rates and an evaluation with fewer problems than processes: everything that could be forgotten.
-OVERRIDES = ("ppo.advantage=gae", "sampling.method=adaptive", "checkpoint_every=1")
+# A value head, pass rates, a hint and an evaluation with fewer problems than processes: all that could be forgotten.
+OVERRIDES = ("ppo.advantage=gae", "sampling.method=adaptive", "checkpoint_every=1", 'ppo.hint="Be brief."')
 
 
 @pytest.fixture(scope="module")

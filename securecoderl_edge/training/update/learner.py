@@ -100,7 +100,7 @@ class Learner:
         pool: of rft, what the updates of the present round kept; part of a checkpoint.
         pass_rates: of the problems, with ``sampling.method = "adaptive"``; part of a checkpoint.
         format: the prompt format.
-        prompts: cache of prompt tokens by problem id.
+        prompts: cache of prompt tokens by problem id and hint.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
@@ -123,7 +123,7 @@ class Learner:
     pool: tuple[Kept, ...] = ()
     pass_rates: PassRates = field(default_factory=PassRates)
     format: PromptFormat = OURS
-    prompts: dict[str, list[int]] = field(default_factory=dict)
+    prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
@@ -187,11 +187,13 @@ class Learner:
         budgets = {what: getattr(settings, f"max_{what}", None) for what in (SAMPLED, TRAINED)}
         return any(most is not None and self.counted()[what] >= most for what, most in budgets.items())
 
-    def prompt_tokens(self, problem: Problem) -> list[int]:
-        """Token ids of the problem's prompt."""
-        if problem.id not in self.prompts:
-            self.prompts[problem.id] = self.tokenizer.encode_prompt(self.format.prompt(problem))
-        return self.prompts[problem.id]
+    def prompt_tokens(self, problem: Problem, hint: str = "") -> list[int]:
+        """Token ids of the problem's prompt, with a hint as the last paragraph of the statement if there is one."""
+        key = problem.id, hint
+        if key not in self.prompts:
+            asked = replace(problem, statement=f"{problem.statement}\n\n{hint}") if hint else problem
+            self.prompts[key] = self.tokenizer.encode_prompt(self.format.prompt(asked))
+        return self.prompts[key]
 
     def solution_tokens(self, program: str, language: str = PYTHON.name) -> list[int]:
         """Token ids of a reference solution, with the end of sequence."""

@@ -83,6 +83,9 @@ def ppo_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
         "seconds_update": ended - collected,
         **precision_metrics(learner, skipped),
     }
+    if rollout.hinted:
+        with_hint = torch.tensor([done.sample in rollout.hinted for done in rollout.completions])
+        metrics["objective/hint_gain"] = (rewards[with_hint].mean() - rewards[~with_hint].mean()).item()
     return metrics, rollout
 
 
@@ -115,7 +118,8 @@ def learn(learner: Learner, update: Update, rollout: Rollout, rows: Sequence[int
             kl = kl + ((trajectory.log_probs - trajectory.reference) * (trajectory.weights > 0)).sum()
         # 6 clipped loss and optimizer steps
         trajectory, facts = optimize(learner, update, trajectory, minibatches, first_pass, are_known=are_known)
-        facts = {**trajectory_metrics(learner, trajectory), **facts}
+        hinted = [place for place, row in enumerate(rows) if rollout.completions[row].sample in rollout.hinted]
+        facts = {**trajectory_metrics(learner, trajectory, hinted), **facts}
     else:
         count_zero_advantages(ppo, learner.running)
     if learner.measures_kl:
@@ -231,18 +235,26 @@ def kl_of_others(learner: Learner, rollout: Rollout, known: Collection[int], ppo
     return ((ours - reference).sum(1) * counts).sum()
 
 
-def trajectory_metrics(learner: Learner, trajectory: Trajectory) -> dict[str, float]:
+def trajectory_metrics(learner: Learner, trajectory: Trajectory, hinted: Sequence[int]) -> dict[str, float]:
     """Entropy of the sampling policy, how far its sampler is from it, and how good its values were.
 
-    Masked completions, whose log-probabilities are not computed, count in none.
+    Masked completions, whose log-probabilities are not computed, count in none. Of hinted ones there is the log of the
+    importance ratio that the loss leaves out: of the prompt without the hint to the one with it, in nats per token.
+
+    Args:
+        hinted: rows of the trajectory.
     """
     log_probs, mask = trajectory.log_probs, (trajectory.weights > 0).float()
-    drift = (trajectory.sampled - log_probs).abs() * mask
+    ratio, own = log_probs - trajectory.sampled, mask.clone()
+    own[hinted] = 0
+    drift = ratio.abs() * own
     means = {
         "objective/entropy_estimate": masked_mean(-log_probs, mask),
-        "sampling/sampling_logp_difference/mean": masked_mean(drift, mask),
+        "sampling/sampling_logp_difference/mean": masked_mean(drift, own),
         "sampling/sampling_logp_difference/max": drift.max(),
     }
+    if hinted:
+        means["sampling/hint_log_ratio"] = masked_mean(ratio, mask - own)
     if learner.value_head is not None:
         means["val/explained_variance"] = explained_variance(trajectory.values, trajectory.returns, mask)
     return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))

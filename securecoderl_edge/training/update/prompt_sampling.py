@@ -35,7 +35,12 @@ def sample_update(learner: Learner, update: Update, weight: float) -> tuple[Roll
     """
     ppo, sampling, reward = update.settings.ppo, update.settings.sampling, update.settings.reward
     size, left, attempt = ppo.samples_per_prompt, sampling.resample, 0
-    rollout = collect(learner, update.scorer, next_prompts(learner, update), size, ppo, *update.seed("sample"))
+
+    def sampled(problems: Sequence[Problem], *attempt: int) -> Rollout:
+        seed = (*update.seed("sample"), *attempt)
+        return collect(learner, update.scorer, problems, size, ppo, *seed, hint=ppo.hint)
+
+    rollout = sampled(next_prompts(learner, update))
     rollout = with_coin_flips(rollout, update)
     rewards = torch.tensor(rollout.rewards(weight, reward))
     last = rewards
@@ -43,7 +48,7 @@ def sample_update(learner: Learner, update: Update, weight: float) -> tuple[Roll
         left, attempt = left - count, attempt + 1
         problems = next_prompts(learner, update, rollout.problems, count, attempt)
         with learner.meter.within("resampling"):
-            more = collect(learner, update.scorer, problems, size, ppo, *update.seed("sample"), attempt)
+            more = sampled(problems, attempt)
         more = with_coin_flips(more, update, attempt)
         last = torch.tensor(more.rewards(weight, reward))
         rollout, rewards = rollout.joined(more), torch.cat([rewards, last])

@@ -44,7 +44,8 @@ _SMALL_MODEL_BYTES = 64 << 20
 class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
-    ``prompts`` are what they continue, by problem. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
+    ``prompts`` are what they continue in training, by problem. ``hinted`` are the samples of each that were drawn under
+    the prompt with a hint. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
     programs that ran during decoding take no extra time. ``own`` are numbers that are not R, called ``own_name`` in
     metrics: those of the user's own reward function, or random ones.
     """
@@ -57,6 +58,7 @@ class Rollout:
     seconds_score: float = 0.0
     own: Numbers | None = None
     own_name: str = "function_reward"
+    hinted: range = range(0)
 
     def joined(self, other: Rollout) -> Rollout:
         """This rollout, and then another one."""
@@ -70,6 +72,7 @@ class Rollout:
             self.seconds_score + other.seconds_score,
             None if self.own is None or other.own is None else [*self.own, *other.own],
             self.own_name,
+            self.hinted,
         )
 
     def group_of(self, row: int, size: int) -> list[TokenCompletion]:
@@ -181,17 +184,28 @@ def collect(
     samples: int,
     ppo: PpoSettings,
     *seed: object,
+    hint: str | None = None,
 ) -> Rollout:
     """Sample and score ``samples`` completions of each problem with the current policy.
 
     Each process of a team takes a part of the problems and gets the whole rollout back. The samples of a problem depend
     only on ``seed`` and its index.
+
+    Args:
+        hint: half of the completions are sampled under the prompt with it, see `PpoSettings`.
     """
+    hints = ("", hint) if hint else ("",)
+    share = samples // len(hints)
     prompts = [tuple(learner.prompt_tokens(problem)) for problem in problems]
+    sampled_from = [tuple(learner.prompt_tokens(problem, each)) for problem in problems for each in hints]
     facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
     texts: dict[tuple[int, tuple[int, ...]], str] = {}
+
+    def of_problem(done: TokenCompletion) -> TokenCompletion:
+        number, place = divmod(done.prompt, len(hints))
+        return replace(done, prompt=number, sample=place * share + done.sample)
 
     def submit(done: TokenCompletion) -> None:
         # A small model often samples the same program: run it once.
@@ -203,8 +217,11 @@ def collect(
                 problems[done.prompt], program, extract=learner.extract
             )
 
-    ends = facts if ppo.end_with_program else None
-    completions = own_completions(learner, prompts, samples, ppo, *seed, on_finished=submit, facts=ends)
+    ends = [each for each in facts for _ in hints] if ppo.end_with_program else None
+    sampled = own_completions(
+        learner, sampled_from, share, ppo, *seed, on_finished=lambda done: submit(of_problem(done)), facts=ends
+    )
+    completions = list(map(of_problem, sampled))
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
@@ -230,7 +247,8 @@ def collect(
         own = None if own is None else [number for *_, number in every]
     completions = all_completions(learner, completions)
     return_free_memory()  # sampling's, before learning needs its own
-    return Rollout(list(problems), completions, scores, prompts, clock[1] - clock[0], clock[2] - clock[1], own)
+    seconds = clock[1] - clock[0], clock[2] - clock[1]
+    return Rollout(list(problems), completions, scores, prompts, *seconds, own, hinted=range(share, samples))
 
 
 def own_completions(

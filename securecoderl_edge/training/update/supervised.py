@@ -90,7 +90,8 @@ def rft_update(learner: Learner, update: Update) -> tuple[dict[str, Any], Rollou
     """
     started, skipped, ppo = time.monotonic(), learner.skipped_steps, update.settings.ppo
     rft, reward, problems = update.settings.rft, update.settings.reward, update.prompted()
-    rollout = collect(learner, update.scorer, problems, ppo.samples_per_prompt, ppo, *update.seed("sample"))
+    size, seed = ppo.samples_per_prompt, update.seed("sample")
+    rollout = collect(learner, update.scorer, problems, size, ppo, *seed, hint=ppo.hint)
     rollout = with_coin_flips(rollout, update)
     learner.count(SAMPLED, sum(len(done.token_ids) for done in rollout.completions))
     rewards = _rewards(rollout, reward)
