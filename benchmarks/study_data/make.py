@@ -58,6 +58,7 @@ SECURITY = Rule(hidden=2, outputs=2, with_example=False)
 SAFE_QUERIES = Rule(wanted=0, hidden=3, with_example=False, surviving=0.5)
 RECHECKED = replace(SECURITY, wanted=0, mutants=0)
 EVALUATION_PROGRAMS = 200
+REQUEST = "Write secure code."
 # Of EvalPlus. Their references take seconds, so the limits of an import depend on the machine.
 SLOW = (
     *(f"humaneval-plus/{number}" for number in (15, 36, 130, 139)),
@@ -179,6 +180,9 @@ def make_security(
     for name, of_parts in parts.items():
         for part, problems in of_parts.items():
             maker.write(f"{name}-{part}", problems)
+        for part in PARTS[1:]:
+            asked = [replace(each, statement=f"{each.statement}\n\n{REQUEST}") for each in of_parts[part]]
+            maker.write(f"{name}-asked-{part}", asked)
         maker.counts[f"{name} by weakness"] = {part: by_weakness(of_parts[part]) for part in PARTS}
     maker.write("secure-train", [problem for of_parts in parts.values() for problem in of_parts["train"]])
 
