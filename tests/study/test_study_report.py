@@ -264,3 +264,13 @@ def test_the_record_of_a_command_has_what_it_printed_and_where_it_ran(tmp_path: 
     record = json.loads(out.read_text())
     assert (record["tokens"], record["command"]) == (3, " ".join(words))
     assert {"commit", "machine"} <= record.keys()
+
+
+def test_records_of_several_commands_share_a_file_whatever_their_exit_codes(tmp_path: Path) -> None:
+    out, script = tmp_path / "result.json", BENCHMARKS / "record.py"
+    for tokens in (1, 2):
+        words = [sys.executable, "-c", f"print('{{\"tokens\": {tokens}}}'); raise SystemExit({tokens})"]
+        subprocess.run([sys.executable, str(script), "--add", str(out), *words], check=True)
+    silent = [sys.executable, str(script), "--add", str(out), sys.executable, "-c", ""]
+    assert subprocess.run(silent, capture_output=True).returncode == 1
+    assert [record["tokens"] for record in json.loads(out.read_text())] == [1, 2]
