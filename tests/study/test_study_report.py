@@ -73,6 +73,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{value table3 base all_tests_rate eval}}", "10.0 %"),
         ("{{higher table3 b a}}", "+20.0 points [+5.0, +35.0]"),
         ("{{lower table3 b a reward}}", "-0.100 [-0.200, -0.050]"),
+        ("{{chance}}", "of 2 differences 2 are significant, and 0 would be"),
         ("{{no_difference table3 b a tokens}}", "+2.0 tokens [-1.0, +5.0]"),
         ("{{count higher table3 b a all_tests_rate,reward}}", "1 of 2"),
         ("{{count lower table3 * * all_tests_rate,reward}}", "1 of 2"),
@@ -132,6 +133,14 @@ def test_a_table_without_exported_files() -> None:
     shown = study_report.render("{{results table3 eval all_tests_rate float}}", records())
     assert "q8_0" not in shown
     assert [line[:12] for line in shown.splitlines()[2:]] == ["| base model", "| A | float ", "| B | float "]
+
+
+def test_differences_without_an_interval_are_not_counted_as_compared() -> None:
+    made = records(low=-0.1)
+    made["table3"]["comparisons"] += [
+        {"metrics": {"reward": None, "syntax_rate": {"value": 1, "low": None, "high": None, "n": 1}}}
+    ]
+    assert study_report.render("{{chance}}", made).strip() == "of 2 differences 1 are significant, and 0 would be"
 
 
 def test_columns_have_the_names_of_the_field(committed: dict[str, Any]) -> None:
