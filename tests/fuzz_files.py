@@ -287,8 +287,8 @@ def read_model(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> None:
-    os.chdir(folder)
-    ask(Path("run"))
+    with contextlib.chdir(folder):
+        ask(Path("run"))
 
 
 def read_gguf(folder: Path) -> None:
