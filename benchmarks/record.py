@@ -1,6 +1,7 @@
 """Results of a benchmark: a record with command, commit and machine, in a file and as the last line; and pages.
 
 python benchmarks/record.py FILE sce bench MODEL --json       runs the command and writes what it prints to FILE
+python benchmarks/record.py --add FILE sce data check ...     adds it to what FILE has from earlier commands
 """
 
 from __future__ import annotations
@@ -92,10 +93,18 @@ def fill_page(name: str, **values: object) -> str:
 
 
 def main() -> None:
-    """Run a command that prints a JSON object, and write that with the command, commit and machine."""
-    file, *words = sys.argv[1:]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
-    publish({**json.loads(done.stdout), "command": " ".join(words)}, Path(file), shown={"file": file})
+    """Run a command that prints a JSON object, and write that with the command, commit and machine.
+
+    Its exit code decides nothing: that of ``sce data check`` is 1 if a problem fails. Without an object it is an error.
+    """
+    words = sys.argv[1:]
+    if is_added := words[0] == "--add":
+        del words[0]
+    file, *words = words
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    publish(
+        {**json.loads(done.stdout), "command": " ".join(words)}, Path(file), keep_earlier=is_added, shown={"file": file}
+    )
 
 
 if __name__ == "__main__":

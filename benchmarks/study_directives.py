@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,15 @@ def count(records: Records, claim: str, study: str, second: str, first: str, nam
         if each["split"] == (split or arm["split"]) and is_meant and fnmatch(each["first"], first):
             found += [_verdict(interval_of(each["metrics"][name])) == claim for name in names.split(",")]
     return _of(found)
+
+
+def chance(records: Records) -> str:
+    """How many differences of the studies, in the columns of Table 3, are significant, and would be by chance."""
+    compared = [each["metrics"] for record in records.values() for each in record["comparisons"]]
+    found = [interval_of(metrics.get(name)) for metrics in compared for name in MAIN.split(",")]
+    certain = [each for each in found if each is not None and isfinite(each.low)]
+    significant = sum(_verdict(each) != NO_DIFFERENCE for each in certain)
+    return f"of {len(certain):,} differences {significant} are significant, and {len(certain) / 20:.0f} would be"
 
 
 def _of(found: list[bool]) -> str:
@@ -329,7 +339,7 @@ def machine(records: Records, study: str) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        value, interval, higher, lower, no_difference, over_base, bench, laptop, count, seeds, by_seed,
+        value, interval, higher, lower, no_difference, over_base, bench, laptop, count, chance, seeds, by_seed,
         kept, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
                 transfer, transfer_differences, costs,
         base_model_time, problems, footprints, long_sft, figure,

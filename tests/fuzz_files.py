@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.system.machine import describe_machine
 
 # Of CPU time, since a busy machine changes nothing of that, for each process; and a bound on waiting.
 SECONDS, WALL_SECONDS, MEMORY_MIB = 20, 300, 1500
@@ -288,8 +287,8 @@ def read_model(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> None:
-    os.chdir(folder)
-    ask(Path("run"))
+    with contextlib.chdir(folder):
+        ask(Path("run"))
 
 
 def read_gguf(folder: Path) -> None:
@@ -590,24 +589,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=WAYS)
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for what was found")
-    parser.add_argument("--json", type=Path, help="add the counts to this file")
+    parser.add_argument("--json", action="store_true", help="print the counts as JSON, and all else on standard error")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive the fork
     found, counts = 0, dict[str, Any]()
     for name in [arguments.only] if arguments.only else WAYS:
         for line in findings(name, 60 * arguments.minutes, arguments.seed, arguments.keep.resolve(), counts):
-            sys.stdout.write(f"{line}\n")
+            (sys.stderr if arguments.json else sys.stdout).write(f"{line}\n")
             sys.stdout.flush()
             found += not line.startswith(f"{name}:")
-        if arguments.json is not None:
-            earlier = json.loads(arguments.json.read_text()) if arguments.json.is_file() else {"ways": {}}
-            ways = {**earlier["ways"], **counts}
-            record = {
-                "machine": describe_machine(),
-                "ways": ways,
-                "command": "python tests/fuzz_files.py --minutes M --seed N",
-            }
-            arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    if arguments.json:
+        sys.stdout.write(json.dumps({"ways": counts}) + "\n")
     sys.exit(bool(found))
 
 

@@ -22,7 +22,6 @@ from securecoderl_edge.config import build, to_table
 from securecoderl_edge.generation import answers
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.splits import SPLITS
-from securecoderl_edge.problems.train_eval_split import find_leaks
 from securecoderl_edge.sandbox import limits, security_worker, selftest
 from securecoderl_edge.sandbox.inside import confinement, notary, supervision, testprocess
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS, Limits
@@ -89,8 +88,6 @@ def test_the_table_of_built_in_sets_is_true() -> None:
     rows = [re.split(r" *\| *", line.strip("| ")) for line in page.splitlines() if line.startswith("| `starter:")]
     sizes = {name: int(row[1].replace(",", "")) for row in rows for name in re.findall(r"starter:([\w-]+)", row[0])}
     assert sizes == {split: len(load_problems(f"starter:{split}")) for split in SPLITS}
-    for name, alike, train in re.findall(r"^\| `(starter:\w+)`.* (\d+) of \d+ \(`([\w-]+)`\)", page, re.M):
-        assert len(find_leaks(load_problems(name), load_problems(f"starter:{train}"))) == int(alike)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", SECURITY, *PAGES], ids=lambda page: page.stem)

@@ -73,6 +73,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{value table3 base all_tests_rate eval}}", "10.0 %"),
         ("{{higher table3 b a}}", "+20.0 points [+5.0, +35.0]"),
         ("{{lower table3 b a reward}}", "-0.100 [-0.200, -0.050]"),
+        ("{{chance}}", "of 2 differences 2 are significant, and 0 would be"),
         ("{{no_difference table3 b a tokens}}", "+2.0 tokens [-1.0, +5.0]"),
         ("{{count higher table3 b a all_tests_rate,reward}}", "1 of 2"),
         ("{{count lower table3 * * all_tests_rate,reward}}", "1 of 2"),
@@ -132,6 +133,14 @@ def test_a_table_without_exported_files() -> None:
     shown = study_report.render("{{results table3 eval all_tests_rate float}}", records())
     assert "q8_0" not in shown
     assert [line[:12] for line in shown.splitlines()[2:]] == ["| base model", "| A | float ", "| B | float "]
+
+
+def test_differences_without_an_interval_are_not_counted_as_compared() -> None:
+    made = records(low=-0.1)
+    made["table3"]["comparisons"] += [
+        {"metrics": {"reward": None, "syntax_rate": {"value": 1, "low": None, "high": None, "n": 1}}}
+    ]
+    assert study_report.render("{{chance}}", made).strip() == "of 2 differences 1 are significant, and 0 would be"
 
 
 def test_columns_have_the_names_of_the_field(committed: dict[str, Any]) -> None:
@@ -264,3 +273,13 @@ def test_the_record_of_a_command_has_what_it_printed_and_where_it_ran(tmp_path: 
     record = json.loads(out.read_text())
     assert (record["tokens"], record["command"]) == (3, " ".join(words))
     assert {"commit", "machine"} <= record.keys()
+
+
+def test_records_of_several_commands_share_a_file_whatever_their_exit_codes(tmp_path: Path) -> None:
+    out, script = tmp_path / "result.json", BENCHMARKS / "record.py"
+    for tokens in (1, 2):
+        words = [sys.executable, "-c", f"print('{{\"tokens\": {tokens}}}'); raise SystemExit({tokens})"]
+        subprocess.run([sys.executable, str(script), "--add", str(out), *words], check=True)
+    silent = [sys.executable, str(script), "--add", str(out), sys.executable, "-c", ""]
+    assert subprocess.run(silent, capture_output=True).returncode == 1
+    assert [record["tokens"] for record in json.loads(out.read_text())] == [1, 2]
