@@ -147,6 +147,16 @@ def test_a_program_that_its_worker_dies_of_counts_as_the_worst_and_costs_no_othe
         assert len(set(starts)) == 3
 
 
+def test_long_texts_leave_the_next_program_its_memory() -> None:
+    with SecurityScanner() as scanner:
+        harmless = f"x = '\U0001f600{'x' * (1 << 20)}'"  # four bytes a character
+        for _ in range(40):
+            assert scanner.scan(harmless) == Scan()
+        sizes = [line.split()[1] for line in Path(f"/proc/{scanner.pids()[0]}/status").read_text().splitlines()
+                 if line.startswith("VmRSS:")]  # fmt: skip
+        assert int(sizes[0]) < 150 << 10
+
+
 def test_a_scan_that_takes_too_much_processor_time_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     with SecurityScanner() as scanner:
         send, starts = scanner._send, []
