@@ -17,6 +17,7 @@ Any other assertion runs in the sandbox as a whole.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -293,7 +294,9 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
         )
     if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
         return False
-    return value == expected or abs(value - expected) <= tolerance + _RELATIVE_TOLERANCE * abs(expected)
+    is_finite = math.isfinite(abs(expected))  # from an infinite one, all numbers are an infinite part of it away
+    is_near = is_finite and abs(value - expected) <= tolerance + _RELATIVE_TOLERANCE * abs(expected)
+    return value == expected or is_near
 
 
 def _as_lists(value: Any) -> Any:
