@@ -30,6 +30,8 @@ FILE_CPU_SECONDS = 60.0  # of a file of people, which can be long
 # Of objects, and of bytes of messages: trees that hold each other are garbage until somebody looks for it. They are few
 # objects where the strings in a program are long.
 GARBAGE_OBJECTS, GARBAGE_BYTES = 1_000_000, 1 << 20
+# Of a number. Python's own limit is below what honest programs have; without one, reading takes quadratic time.
+MOST_DIGITS = 100_000
 # Enough for a sum of 10,000 terms; deeper programs end in an error, which counts as the worst severity.
 RECURSION_LIMIT = 50_000
 STACK_BYTES = 512 << 20
@@ -115,6 +117,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (core, core))
     lock_down()
     sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.set_int_max_str_digits(MOST_DIGITS)
     threading.stack_size(STACK_BYTES)
     rules = json.loads(sys.stdin.buffer.readline()) if len(sys.argv) > 2 else None
     thread = threading.Thread(target=serve, args=(replies, rules))

@@ -147,6 +147,11 @@ def test_a_program_that_its_worker_dies_of_counts_as_the_worst_and_costs_no_othe
         assert len(set(starts)) == 3
 
 
+def test_a_long_number_makes_no_scan_fail(scanner: SecurityScanner) -> None:
+    assert scanner.scan(f"x = {'9' * 50_000}") == Scan()
+    assert scanner.scan(f"{SHELL}\nx = {'9' * 50_000}") == scanner.scan(SHELL)
+
+
 def test_long_texts_leave_the_next_program_its_memory() -> None:
     with SecurityScanner() as scanner:
         harmless = f"x = '\U0001f600{'x' * (1 << 20)}'"  # four bytes a character
