@@ -15,15 +15,15 @@ import io
 import logging
 import tokenize
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 FILE_NAME = "solution.py"
-# A hostile file can have millions of findings, with texts that quote it.
-MOST_FINDINGS = 10_000
-LONGEST_TEXT = 500
+# Of a check, with one severity: a hostile file can have millions, with texts that quote it, and none shall hide others.
+MOST_FINDINGS, LONGEST_TEXT = 10_000, 500
 
 # Statements that give names a meaning; at the top level they are children of the module.
 BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
@@ -154,7 +154,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             self.is_plain = is_plain
             self.results: list[tuple[Any, int, int]] = []  # with columns and last lines
             self.failures: list[tuple[str, int, str]] = []
-            self.is_cut, self.keeps_errors = False, keeps_errors
+            self.counts, self.is_cut, self.keeps_errors = Counter[tuple[str, str]](), False, keeps_errors
             # Until the next import: as `talkative`, and what found nothing by a look at the imports.
             self.in_file: dict[tuple[str, bool], Any] = {}
             self.until_import: set[Any] = set()
@@ -217,12 +217,12 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             issue.lineno = raw["lineno"] if issue.lineno is None else issue.lineno
             issue.test_id = issue.test_id or test._test_id
             if self.nosec_lines:
-                if "linerange" not in raw:
-                    raw["linerange"] = utils.linerange(raw["node"])
+                raw.setdefault("linerange", utils.linerange(raw["node"]))
                 silenced = self._get_nosecs_from_contexts(raw, issue)
                 if silenced is not None and (not silenced or issue.test_id in silenced):
                     return True
-            if len(self.results) >= MOST_FINDINGS:
+            self.counts[issue.test_id, issue.severity] += 1
+            if self.counts[issue.test_id, issue.severity] > MOST_FINDINGS:
                 self.is_cut = True
                 return True
             # A plugin that reads the whole file counts from 1. The column of a node says nothing about another line.
@@ -344,7 +344,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         visitor.process(source)
         rows = [_row(issue, column, end, False) for issue, column, end in visitor.tester.results]
         found = {(each.test_id, each.line) for each in rows}
-        visitor.tester.results.clear()
+        visitor.tester.results, visitor.tester.counts = [], Counter()
         if is_odd:
             visitor.look_again()
         again = [_row(issue, column, end, True) for issue, column, end in visitor.tester.results]
