@@ -36,7 +36,6 @@ _PLAIN_NODES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmp
 # What a check may look at to be asked about a name only once: in every file, and in a file until its next import.
 _NAME, _IMPORTS = {"qualname", "name"}, {"imports"}
 _MOST_NAMES = 20_000
-_NONE = (None,)
 # The check that looks for characters which are not ASCII, line by line and one by one.
 _BIDI = "B613"
 
@@ -201,7 +200,8 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                     here.append((test, options))
             if len(talkative) > _MOST_NAMES:
                 talkative.clear()
-            talkative[name], self.in_file[name] = always, here
+            kept = talkative if len(raw["qualname"]) <= LONGEST_TEXT else {}
+            kept[name], self.in_file[name] = always, here
 
         def ask(self, test: Any, options: Any, given: Any, raw: dict[str, Any], kind: str) -> bool:
             """Whether a check finds something, or fails."""
@@ -298,7 +298,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                 if value.__class__ is list:
                     siblings: Any = [*value[1:], None]
                 else:
-                    value, siblings = (value,), _NONE
+                    value, siblings = (value,), (None,)
                 for child, sibling in zip(value, siblings, strict=False):
                     if not isinstance(child, ast.AST):
                         continue

@@ -158,11 +158,12 @@ def test_a_long_number_makes_no_scan_fail(scanner: SecurityScanner) -> None:
     assert scanner.scan(f"{SHELL}\nx = {'9' * 50_000}") == scanner.scan(SHELL)
 
 
-def test_long_texts_leave_the_next_program_its_memory() -> None:
+@pytest.mark.parametrize("harmless", ["x = '\U0001f600{}'", "\U00010428{}()", "x.{}.\U00010428{}()"])
+def test_long_texts_leave_the_next_program_its_memory(harmless: str) -> None:
     with SecurityScanner() as scanner:
-        harmless = f"x = '\U0001f600{'x' * (1 << 20)}'"  # four bytes a character
-        for _ in range(40):
-            assert scanner.scan(harmless) == Scan()
+        for number in range(40):
+            text = f"{'x' * (1 << 20)}{number}"  # of four bytes a character, with the other one
+            assert scanner.scan(harmless.replace("{}", text)) == Scan()
         sizes = [line.split()[1] for line in Path(f"/proc/{scanner.pids()[0]}/status").read_text().splitlines()
                  if line.startswith("VmRSS:")]  # fmt: skip
         assert int(sizes[0]) < 150 << 10
