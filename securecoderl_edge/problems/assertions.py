@@ -17,10 +17,12 @@ Any other assertion runs in the sandbox as a whole.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Literal
 
 from securecoderl_edge.languages.python_source import UNREADABLE, expected_errors, parse
@@ -31,6 +33,7 @@ Prelude = Literal["", "typing", "contest"]
 
 _FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
 _LONGEST_RANGE = 1 << 20
+_MOST_IMPORTS = 256
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
@@ -82,11 +85,12 @@ def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
     return [_with_imports(translate(text, name, problem.rule.name), imports) for text in texts]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # few: each keeps a whole code
 def _imports_of(code: str) -> dict[str, str]:
-    """The unindented import statements of a program by the names that they bind."""
+    """The unindented import statements of a program, the first ones of very many, by the names that they bind."""
     found = {}
-    for statement in re.findall(r"^(?:import|from)[ \t].*", code, re.MULTILINE):
+    for match in islice(re.finditer(r"^(?:import|from)[ \t].*", code, re.MULTILINE), _MOST_IMPORTS):
+        statement = match[0]
         try:
             tree = parse(statement)
         except UNREADABLE:
@@ -100,8 +104,8 @@ def _imports_of(code: str) -> dict[str, str]:
 
 def _with_imports(assertion: Assertion, imports: dict[str, str]) -> Assertion:
     """The assertion with the imports of the given code that it uses: the program may have left them out."""
-    text = f"{assertion.setup}\n{assertion.expression}"
-    used = [name for name in imports if re.search(rf"\b{re.escape(name)}\b", text)]
+    words = set(re.findall(r"\w+", f"{assertion.setup}\n{assertion.expression}")) if imports else set()
+    used = [name for name in imports if name in words]
     guarded = [f"try:\n    {name}\nexcept NameError:\n    {imports[name]}\n" for name in used]
     return replace(assertion, setup="".join(guarded) + assertion.setup) if used else assertion
 
@@ -290,7 +294,9 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
         )
     if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
         return False
-    return value == expected or abs(value - expected) <= tolerance + _RELATIVE_TOLERANCE * abs(expected)
+    is_finite = math.isfinite(abs(expected))  # from an infinite one, all numbers are an infinite part of it away
+    is_near = is_finite and abs(value - expected) <= tolerance + _RELATIVE_TOLERANCE * abs(expected)
+    return value == expected or is_near
 
 
 def _as_lists(value: Any) -> Any:

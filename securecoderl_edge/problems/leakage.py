@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from securecoderl_edge.languages.python_source import parse
@@ -16,6 +17,9 @@ from securecoderl_edge.problems.problem import Problem, Test
 
 # With fewer tests a reward is not informative.
 LEAST_HIDDEN = 2
+# Of one assertion, as constants: each is tried on all assertions, whose lists are searched for it.
+_MOST_VALUES = 64
+_MOST_ARGUMENTS = 64  # of a call that is looked for in a statement; a pattern for thousands takes a megabyte
 
 
 def is_visible(problem: Problem, test: Test | str) -> bool:
@@ -59,10 +63,10 @@ def constant_passes(problem: Problem) -> int:
 
 
 def _values_for(assertion: Assertion) -> Iterable[Any]:
-    """Values that may satisfy it."""
+    """Values that may satisfy it, the first ones of very many."""
     if assertion.negated:
         return (None, "", (), 0, True)
-    return assertion.expected if assertion.comparison == "among" else (assertion.expected,)
+    return islice(assertion.expected, _MOST_VALUES) if assertion.comparison == "among" else (assertion.expected,)
 
 
 def _is_example(problem: Problem, assertion: str) -> bool:
@@ -71,8 +75,10 @@ def _is_example(problem: Problem, assertion: str) -> bool:
     called = [each for each in calls if isinstance(each.func, ast.Name) and each.func.id == problem.entry_point]
     if len(called) != 1:
         return False
-    values = [ast.unparse(each) for each in (*called[0].args, *(keyword.value for keyword in called[0].keywords))]
-    arguments = ",".join(rf"(?:\w+=)?{re.escape(_squeezed(each))}" for each in values)
+    values = [*called[0].args, *(keyword.value for keyword in called[0].keywords)]
+    if len(values) > _MOST_ARGUMENTS:
+        return False
+    arguments = ",".join(rf"(?:\w+=)?{re.escape(_squeezed(ast.unparse(each)))}" for each in values)
     return re.search(rf"Input:{arguments}Output:", _squeezed(problem.statement)) is not None
 
 

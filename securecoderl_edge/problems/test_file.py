@@ -21,6 +21,7 @@ from securecoderl_edge.languages.python_source import parse
 PYTEST = ("raises", "approx", "mark.parametrize", "param", "fail", "main")
 # Functions that pytest calls around tests, and that do not run here.
 _AROUND = ("setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class", "teardown_class")
+_LONGEST = 1 << 22  # characters, as many as are parsed
 _OF_PYTEST = re.compile(r"(?:pytest\.)?(mark\.\w+)|pytest\.(\w+)")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -50,14 +51,17 @@ def read_test_file(path: Path, edited: Path) -> TestFile:
 
     Raises:
         UsageError: no such file, or it needs what the sandbox does not have, which the message names.
-        SceError: it is not Python, has no tests, or does not import the module.
+        SceError: it is too long, is not Python, has no tests, or does not import the module.
     """
     try:
-        source = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:
+            source = file.read(_LONGEST + 1)
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
+    if len(source) > _LONGEST:
+        raise SceError(f"{path}: too long; the limit is {_LONGEST >> 20} MiB")
     tree = parse(source)
     if tree is None:
         raise SceError(f"{path}: does not parse as Python")

@@ -15,15 +15,15 @@ import io
 import logging
 import tokenize
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 FILE_NAME = "solution.py"
-# A hostile file can have millions of findings, with texts that quote it.
-MOST_FINDINGS = 10_000
-LONGEST_TEXT = 500
+# Of a check, with one severity: a hostile file can have millions, with texts that quote it, and none shall hide others.
+MOST_FINDINGS, LONGEST_TEXT = 10_000, 500
 
 # Statements that give names a meaning; at the top level they are children of the module.
 BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
@@ -36,7 +36,6 @@ _PLAIN_NODES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmp
 # What a check may look at to be asked about a name only once: in every file, and in a file until its next import.
 _NAME, _IMPORTS = {"qualname", "name"}, {"imports"}
 _MOST_NAMES = 20_000
-_NONE = (None,)
 # The check that looks for characters which are not ASCII, line by line and one by one.
 _BIDI = "B613"
 
@@ -154,7 +153,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             self.is_plain = is_plain
             self.results: list[tuple[Any, int, int]] = []  # with columns and last lines
             self.failures: list[tuple[str, int, str]] = []
-            self.is_cut, self.keeps_errors = False, keeps_errors
+            self.counts, self.is_cut, self.keeps_errors = Counter[tuple[str, str]](), False, keeps_errors
             # Until the next import: as `talkative`, and what found nothing by a look at the imports.
             self.in_file: dict[tuple[str, bool], Any] = {}
             self.until_import: set[Any] = set()
@@ -201,7 +200,8 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                     here.append((test, options))
             if len(talkative) > _MOST_NAMES:
                 talkative.clear()
-            talkative[name], self.in_file[name] = always, here
+            kept = talkative if len(raw["qualname"]) <= LONGEST_TEXT else {}
+            kept[name], self.in_file[name] = always, here
 
         def ask(self, test: Any, options: Any, given: Any, raw: dict[str, Any], kind: str) -> bool:
             """Whether a check finds something, or fails."""
@@ -217,12 +217,12 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             issue.lineno = raw["lineno"] if issue.lineno is None else issue.lineno
             issue.test_id = issue.test_id or test._test_id
             if self.nosec_lines:
-                if "linerange" not in raw:
-                    raw["linerange"] = utils.linerange(raw["node"])
+                raw.setdefault("linerange", utils.linerange(raw["node"]))
                 silenced = self._get_nosecs_from_contexts(raw, issue)
                 if silenced is not None and (not silenced or issue.test_id in silenced):
                     return True
-            if len(self.results) >= MOST_FINDINGS:
+            self.counts[issue.test_id, issue.severity] += 1
+            if self.counts[issue.test_id, issue.severity] > MOST_FINDINGS:
                 self.is_cut = True
                 return True
             # A plugin that reads the whole file counts from 1. The column of a node says nothing about another line.
@@ -298,7 +298,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                 if value.__class__ is list:
                     siblings: Any = [*value[1:], None]
                 else:
-                    value, siblings = (value,), _NONE
+                    value, siblings = (value,), (None,)
                 for child, sibling in zip(value, siblings, strict=False):
                     if not isinstance(child, ast.AST):
                         continue
@@ -344,7 +344,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         visitor.process(source)
         rows = [_row(issue, column, end, False) for issue, column, end in visitor.tester.results]
         found = {(each.test_id, each.line) for each in rows}
-        visitor.tester.results.clear()
+        visitor.tester.results, visitor.tester.counts = [], Counter()
         if is_odd:
             visitor.look_again()
         again = [_row(issue, column, end, True) for issue, column, end in visitor.tester.results]

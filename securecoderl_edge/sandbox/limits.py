@@ -12,7 +12,7 @@ from securecoderl_edge.config import setting
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024
 STDERR_TAIL_BYTES = 2048
-# Outputs of all tests of a program are held until they are judged, in up to two bytes for each; tests can be thousands.
+# Outputs of all tests of a program are held until they are judged, in up to four bytes each; tests can be thousands.
 OUTPUTS_OF_A_PROGRAM = 64
 # A day and a tebibyte: far beyond what a test needs, far below where the system's clocks and limits overflow.
 MAX_WALL_SECONDS = 86_400.0

@@ -16,14 +16,19 @@ from securecoderl_edge.sandbox.inside.testprocess import NOTE
 _LONGEST = 1 << 12
 
 
-@lru_cache(maxsize=1 << 12)
 def noting(expression: str, entry_point: str, is_assertion: bool) -> str:
     """The text with the calls of ``entry_point`` noted; of an assertion, those in what is asserted.
 
     A text that is long, or that has no such call, stays as it is.
     """
-    if not entry_point or entry_point not in expression or len(expression) > _LONGEST:
+    # Before it is kept: a call of a checker has all that a program printed in it.
+    if not entry_point or len(expression) > _LONGEST or entry_point not in expression:
         return expression
+    return _noted(expression, entry_point, is_assertion)
+
+
+@lru_cache(maxsize=1 << 12)
+def _noted(expression: str, entry_point: str, is_assertion: bool) -> str:
     noter = _Noter(entry_point, not is_assertion)
     try:
         tree = noter.visit(syntax_tree(expression, "exec" if is_assertion else "eval"))

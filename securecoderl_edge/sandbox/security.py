@@ -96,7 +96,14 @@ class SecurityScanner:
         answer = self.ask_about({"program": program})
         if answer is None or "failed" in answer:
             return Scan(failed=True)
-        return Scan(tuple(Finding(*finding) for finding in answer["findings"]))
+        # A program can have thousands of findings, with the same few words.
+        shared = sys.intern
+        return Scan(
+            tuple(
+                Finding(shared(test_id), cwe, shared(severity), shared(confidence), line)
+                for test_id, cwe, severity, confidence, line in answer["findings"]
+            )
+        )
 
     def ask_about(self, text: dict[str, Any]) -> dict[str, Any] | None:
         """The worker's answer to a message, or None if it took too long or died of it; `scan` says when."""

@@ -27,7 +27,11 @@ from typing import Any
 MEMORY_BYTES = 2 << 30
 SCAN_CPU_SECONDS = 10.0
 FILE_CPU_SECONDS = 60.0  # of a file of people, which can be long
-GARBAGE_OBJECTS = 1_000_000
+# Of objects, and of bytes of messages: trees that hold each other are garbage until somebody looks for it. They are few
+# objects where the strings in a program are long.
+GARBAGE_OBJECTS, GARBAGE_BYTES = 1_000_000, 1 << 20
+# Of a number. Python's own limit is below what honest programs have; without one, reading takes quadratic time.
+MOST_DIGITS = 100_000
 # Enough for a sum of 10,000 terms; deeper programs end in an error, which counts as the worst severity.
 RECURSION_LIMIT = 50_000
 STACK_BYTES = 512 << 20
@@ -41,7 +45,12 @@ def serve(replies: int, rules: dict[str, Any] | None) -> None:
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, 10, 10)
     _write(replies, {"ready": True, "checks": bandit_scan.checks(rules) if rules is not None else {}})
+    seen = 0
     for line in sys.stdin.buffer:
+        seen += len(line)
+        if seen > GARBAGE_BYTES:
+            seen = len(line)
+            gc.collect()
         asked = json.loads(line)
         # By CPU time, so that a busy machine changes no score; the signal kills this process.
         signal.setitimer(signal.ITIMER_PROF, SCAN_CPU_SECONDS if rules is None else FILE_CPU_SECONDS)
@@ -108,6 +117,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (core, core))
     lock_down()
     sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.set_int_max_str_digits(MOST_DIGITS)
     threading.stack_size(STACK_BYTES)
     rules = json.loads(sys.stdin.buffer.readline()) if len(sys.argv) > 2 else None
     thread = threading.Thread(target=serve, args=(replies, rules))

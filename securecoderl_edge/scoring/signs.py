@@ -77,7 +77,7 @@ def ignores_input(problem: Problem, program: str) -> bool:
     return reads_input(program, function) is False and _all_read(problem.solutions, function)
 
 
-@lru_cache(4096)
+@lru_cache(64)  # few: each keeps all solutions of a problem, which a client may have sent
 def _all_read(solutions: tuple[str, ...], function: str | None) -> bool:
     return all(reads_input(solution, function) for solution in solutions)
 

@@ -157,9 +157,13 @@ class App:
                 scores = await _unless_left(request, scoring)
             finally:
                 scoring.cancel()
+            # In a thread: programs can have a hundred thousand findings.
+            answer = await asyncio.to_thread(
+                lambda: JSONResponse({"object": "list", "data": [score.to_record() for score in scores]})
+            )
             self._metrics.count("scores_total", len(scores))
             count(200)
-            return JSONResponse({"object": "list", "data": [score.to_record() for score in scores]})
+            return answer
 
         return await self._in_time(request, scored)
 

@@ -165,6 +165,13 @@ def test_a_stated_tolerance_replaces_that_of_floats_and_the_type_must_be_the_sam
         assert passes(scorer, problem, f"def f(x):\n    return {returned}\n") == accepted
 
 
+def test_only_an_infinite_number_is_near_an_infinite_one(evaluate: Evaluate, scorer: Scorer) -> None:
+    for atol in (0.0, 1e-4):
+        problem = imported(mbpp("f", "def f(x):\n  return [x, 1.0]\n", [[math.inf]], atol=atol), evaluate)
+        for returned, accepted in (("[1e999, 1.0]", True), ("[0.0, 1.0]", False), ("[-1e999, 1.0]", False)):
+            assert passes(scorer, problem, f"def f(x):\n    return {returned}\n") == accepted
+
+
 def test_integers_and_text_must_be_equal(evaluate: Evaluate, scorer: Scorer) -> None:
     problem = imported(mbpp("f", "def f(x):\n  return 10 ** 9\n", [[1]]), evaluate)
     for returned, accepted in (("10 ** 9", True), ("1e9", True), ("10 ** 9 + 1", False), ("1e9 + 0.001", False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,11 @@ def test_a_file_that_is_no_text_or_missing_is_refused(tmp_path: Path) -> None:
     for name, reason in (("test_it.py", "not UTF-8 text"), ("nothing.py", "No such file"), ("", "Is a directory")):
         with pytest.raises(SceError, match=reason):
             read_test_file(tmp_path / name, tmp_path / "money.py")
+
+
+def test_of_a_file_without_end_only_a_part_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "test_it.py"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(SceError, match="too long; the limit is 4 MiB"):
+        read_test_file(file, tmp_path / "money.py")

@@ -147,6 +147,28 @@ def test_a_program_that_its_worker_dies_of_counts_as_the_worst_and_costs_no_othe
         assert len(set(starts)) == 3
 
 
+@pytest.mark.parametrize("slight", ["assert 1", "os.system('ls')", "import Crypto"])  # the last is a known false alarm
+def test_many_slight_findings_hide_no_other(scanner: SecurityScanner, slight: str) -> None:
+    scan = scanner.scan(f"import os\n{f'{slight};' * 10_500}\nos.system(input())\ne = exec\ne(input())\n")
+    assert [(each.test_id, each.line) for each in scan.serious] == [("B605", 3), ("B102", 5)]
+
+
+def test_a_long_number_makes_no_scan_fail(scanner: SecurityScanner) -> None:
+    assert scanner.scan(f"x = {'9' * 50_000}") == Scan()
+    assert scanner.scan(f"{SHELL}\nx = {'9' * 50_000}") == scanner.scan(SHELL)
+
+
+@pytest.mark.parametrize("harmless", ["x = '\U0001f600{}'", "\U00010428{}()", "x.{}.\U00010428{}()"])
+def test_long_texts_leave_the_next_program_its_memory(harmless: str) -> None:
+    with SecurityScanner() as scanner:
+        for number in range(40):
+            text = f"{'x' * (1 << 20)}{number}"  # of four bytes a character, with the other one
+            assert scanner.scan(harmless.replace("{}", text)) == Scan()
+        sizes = [line.split()[1] for line in Path(f"/proc/{scanner.pids()[0]}/status").read_text().splitlines()
+                 if line.startswith("VmRSS:")]  # fmt: skip
+        assert int(sizes[0]) < 150 << 10
+
+
 def test_a_scan_that_takes_too_much_processor_time_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     with SecurityScanner() as scanner:
         send, starts = scanner._send, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import urllib.error
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -247,6 +248,26 @@ def test_a_batch_that_takes_too_long_ends_with_504() -> None:
         answer = post(served, ITEM)
         assert (answer.status, answer.error["code"]) == (504, "timeout")
         served.wait_for(slow.futures[0].cancelled)
+
+
+def test_writing_many_findings_keeps_no_other_client_waiting() -> None:
+    slow, begun, is_answered = HeldScorer(), threading.Event(), threading.Event()
+    waited = []
+
+    def written() -> dict[str, Any]:
+        begun.set()
+        waited.append(is_answered.wait(30))
+        return {}
+
+    with serving(slow, has_model=False, problems=[DOUBLE]) as served, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(post, served, ITEM)
+        served.wait_for(lambda: len(slow.futures) == 1)
+        slow.futures[0].set_result(SimpleNamespace(to_record=written))  # type: ignore[arg-type]
+        assert begun.wait(30)
+        assert served.ask("GET", "/health").status == 200
+        is_answered.set()
+        assert asked.result().status == 200
+    assert waited == [True]
 
 
 def test_a_sandbox_that_fails_is_an_error_of_the_server_and_never_a_score() -> None:
