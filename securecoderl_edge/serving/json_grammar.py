@@ -66,8 +66,8 @@ def json_grammar(schema: Any, is_strict: bool = True) -> str:
     return grammar_of("ws json-0", [schema], is_strict)
 
 
-def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True) -> str:
-    """A grammar whose rule ``root`` may use ``json-0``, ``json-1`` ... for the texts that each schema allows.
+def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True, more: Sequence[str] = ()) -> str:
+    """A grammar whose rule ``root``, and ``more`` rules, may use ``json-0`` ... for the texts that each schema allows.
 
     Raises:
         SchemaError: see `json_grammar`.
@@ -81,7 +81,7 @@ def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True) -> str
             if is_strict:
                 raise
             rules += [f"json-{number} ::= object"]
-    grammar = "\n".join((f"root ::= {root}", *rules, *_ANY)) + "\n"
+    grammar = "\n".join((f"root ::= {root}", *more, *rules, *_ANY)) + "\n"
     if len(grammar) > LONGEST:
         raise SchemaError("too large")
     return grammar

@@ -324,7 +324,7 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     assert len({call["id"] for call in calls}) == len(arguments)
     assert finish == ("tool_calls" if arguments else "stop")
     extras = runtime.tasks[0].extras
-    assert extras.grammar_after == "<tool_call>\n"
+    assert (extras.grammar_after, extras.grammar_within, extras.is_bound) == ("<tool_call>\n", '"arguments"', False)
     assert "[tools]" in str(runtime.tasks[0].prompt)
 
 
@@ -362,7 +362,7 @@ def test_a_call_that_is_demanded_is_bound_from_the_start(scorer: Scorer, choice:
         (found,) = choices(served, tools=[TOOL], tool_choice=choice)
     assert found["finish_reason"] == "tool_calls"
     assert json.loads(found["message"]["tool_calls"][0]["function"]["arguments"]) == {"at": 3}
-    assert runtime.tasks[0].extras.grammar_after == ""
+    assert runtime.tasks[0].extras.is_bound
     assert runtime.tasks[0].extras.grammar.startswith('root ::= "<tool_call>\\x0A"')
 
 

@@ -29,6 +29,7 @@ from securecoderl_edge.serving.json_grammar import (
     json_grammar,
     literal,
 )
+from securecoderl_edge.serving.tools import Notation, read_tools
 
 Allows = Callable[[str, str], bool]
 
@@ -276,6 +277,35 @@ def test_a_schema_of_tools_allows_all_that_holds_next_to_alternatives(
     grammar = grammar_of("json-0", [schema], is_strict=False)
     assert allows(grammar, right)
     assert not allows(grammar, '{"a":"xy"}')
+
+
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {
+    "type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}}}  # fmt: skip
+WALK = {"type": "function", "function": {"name": "walk"}}
+
+
+@pytest.mark.parametrize(
+    "notation",
+    [Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"), Notation("", "name", "arguments", "")],
+    ids=["with a sign", "without"],
+)
+def test_an_answer_that_is_nothing_but_a_call_follows_the_schema_of_its_tool(
+    allows: Allows, notation: Notation
+) -> None:
+    tools = read_tools({"tools": [LOOK, WALK]}, notation)
+    assert tools is not None
+    grammar = tools.grammar().replace("root ::=", "other ::=").replace("whole ::=", "root ::=")
+    for text, name in (
+        ('{"name": "look", "arguments": {"at": 3}}', "look"),
+        ('```json\n{\n  "name": "look",\n  "arguments": {\n    "at": 3\n  }\n}\n```', "look"),
+        ('\n```{"name":"walk","arguments":{"any": [1]}}```\n', "walk"),
+    ):
+        assert allows(grammar, text)
+        assert [call["name"] for call in tools.read(text)[1]] == [name]
+        assert tools.within in text
+    for wrong in ('{"at": "3"}', "{}", '"{}"', "null", '{"at": 3}, "x": 1'):
+        assert not allows(grammar, f'{{"name": "look", "arguments": {wrong}}}')
+    assert not allows(grammar, '{"name": "other", "arguments": {}}')
 
 
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "é", "\x01", "\u2028", "😀", "]", 'a"::=b'])
