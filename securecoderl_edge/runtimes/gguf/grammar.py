@@ -103,9 +103,9 @@ class Constraint:
             self._begin(text.partition(self._after)[2])
 
     def _begin(self, rest: str) -> None:
-        """Let the grammar hold; ``rest`` has come with the last token of the text before it."""
+        """Let the grammar hold; ``rest`` has come with the last token of the text before it, perhaps with spaces."""
         self._grammar, self._after = self._open("root"), ""
-        for token in self._encode(rest):
+        for token in self._encode(rest.lstrip()):
             if not self._grammar.allows(token):
                 self._grammar = None  # the model has begun something else, and nothing can take that back
                 return
