@@ -53,8 +53,8 @@ class Tools:
 
     @property
     def begin(self) -> str:
-        """The text with which a call begins where other text may come before; empty if it has no such sign."""
-        return "" if self.is_forced else self.notation.before
+        """The sign of a call where other text may come before; empty if it has none."""
+        return "" if self.is_forced else self.notation.before.strip()
 
     @property
     def within(self) -> str:
@@ -74,7 +74,10 @@ class Tools:
         ]
         body = f"({' | '.join(opened)})"
         more = "" if self.is_single or not self.notation.before else f' ("\\n" {before} {body}){{0,{MOST_CALLS - 1}}}'
-        root = f"{before} {body}{more}" if self.is_forced else f"{body}{more}"
+        if not self.is_forced:  # models may leave out the line end behind the sign
+            behind = self.notation.before.rpartition(self.begin)[2] if self.begin else ""
+            before = f"{literal(behind)}?" if behind else ""
+        root = f"{before} {body}{more}"
         try:
             return grammar_of(root, list(self.schemas.values()), is_strict=False, more=[self._whole()])
         except SchemaError as error:

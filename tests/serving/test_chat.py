@@ -324,7 +324,7 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     assert len({call["id"] for call in calls}) == len(arguments)
     assert finish == ("tool_calls" if arguments else "stop")
     extras = runtime.tasks[0].extras
-    assert (extras.grammar_after, extras.grammar_within, extras.is_bound) == ("<tool_call>\n", '"arguments"', False)
+    assert (extras.grammar_after, extras.grammar_within, extras.is_bound) == ("<tool_call>", '"arguments"', False)
     assert "[tools]" in str(runtime.tasks[0].prompt)
 
 

@@ -308,6 +308,17 @@ def test_an_answer_that_is_nothing_but_a_call_follows_the_schema_of_its_tool(
     assert not allows(grammar, '{"name": "other", "arguments": {}}')
 
 
+def test_a_call_follows_the_schema_of_its_tool_from_its_sign_on(allows: Allows) -> None:
+    tools = read_tools({"tools": [LOOK, WALK]}, Notation("\n<tool_call>\n", "name", "arguments", "\n</tool_call>"))
+    assert tools is not None
+    look = '{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
+    walk = '{"name": "walk", "arguments": {}}\n</tool_call>'
+    for rest in (look, f"\n{walk}", f"\n{look}\n\n<tool_call>\n{walk}"):
+        assert allows(tools.grammar(), rest)
+        assert len(tools.read(f"Well: {tools.begin}{rest}")[1]) == rest.count("arguments")
+        assert not allows(tools.grammar(), rest.replace("look", "other").replace("{}", "[]"))
+
+
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "é", "\x01", "\u2028", "😀", "]", 'a"::=b'])
 def test_a_literal_is_the_text_itself(allows: Allows, text: str) -> None:
     assert allows(f"root ::= {literal(text)}\n", text)
