@@ -22,6 +22,8 @@ MOST_TOOLS, MOST_CALLS = 32, 8
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # Of a stripped text: with two runs of spaces next to each other it would take the square of their length.
 _ALONE = re.compile(r"(?:```(?:json)?\s*)?(?P<object>\{.*\})(?:\s*```)?", re.DOTALL)
+# The beginnings of such texts.
+_MAYBE_ALONE = re.compile(r"`{0,2}|(?:```(?:j|js|jso|json)?\s*)?(?:\{.*)?", re.DOTALL)
 _PROBE, _VALUE = "probe_function", "probe_value"
 
 
@@ -110,8 +112,7 @@ class Tools:
 
     def may_be_call(self, text: str) -> bool:
         """Whether an answer that begins so may be nothing but a call."""
-        begun = text.lstrip()
-        return begun[:1] in ("", "{") or begun.startswith("```"[: len(begun)])
+        return _MAYBE_ALONE.fullmatch(text.lstrip()) is not None
 
     def _head(self, name: str) -> str:
         notation = self.notation

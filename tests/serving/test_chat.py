@@ -281,6 +281,25 @@ def test_spaces_of_an_answer_that_is_no_call_hold_nobody_up() -> None:
     assert tools.read(text) == ("", [{"name": "look", "arguments": "{}"}])
 
 
+def test_only_what_may_be_a_call_is_held_back() -> None:
+    tools = read_tools({"tools": [TOOL]}, Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"))
+    assert tools is not None
+    for text in ('{"name": "look", "arguments": {}}', "\n```json\n{\n}\n```", "```{}"):
+        assert all(tools.may_be_call(text[:end]) for end in range(len(text) + 1))
+    for text in (
+        "```p",
+        "```python\nx = {}\n```",
+        "```js\nx",
+        "``{",
+        "```json\nx",
+        "[",
+        "I look.",
+        "`x`",
+        "```\nls\n```",
+    ):
+        assert not tools.may_be_call(text)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("text", "content", "arguments"),
