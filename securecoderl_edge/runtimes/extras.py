@@ -19,8 +19,10 @@ class Extras:
         frequency_penalty: subtracted from the logit of a token for each time it occurs. presence_penalty: once.
         alternatives: report this many of the most likely tokens at each place, see `TokenReport`; None: report nothing.
         reports_prompt: report the tokens of the prompt as well.
-        grammar: in llama.cpp's GBNF, which the text follows; empty: none.
-        grammar_after: the grammar holds from the end of this text on, and not before it; empty: from the start.
+        grammar: in llama.cpp's GBNF, whose rule ``root`` the text follows; empty: none.
+        grammar_after: the grammar holds from the end of this text on, and not before it.
+        grammar_within: a text that has followed the rule ``whole`` from its start must go on to follow it from here on.
+            With neither of the two the grammar holds from the start.
         reuses_prefix: take the KV cache of an earlier prompt for a common beginning, see `runtimes.gguf.batching`.
     """
 
@@ -30,7 +32,13 @@ class Extras:
     reports_prompt: bool = False
     grammar: str = ""
     grammar_after: str = ""
+    grammar_within: str = ""
     reuses_prefix: bool = False
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a grammar holds from the start."""
+        return bool(self.grammar) and not (self.grammar_after or self.grammar_within)
 
 
 NO_EXTRAS = Extras()

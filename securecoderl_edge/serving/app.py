@@ -184,6 +184,8 @@ class App:
     async def _in_turn(self, work: Callable[[], T]) -> T:
         async with self._turns:
             running = asyncio.ensure_future(asyncio.to_thread(work))
+            # Nobody asks for what is wrong with the body of a client that has left.
+            running.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 MOST_NODES, DEEPEST, LONGEST = 500, 24, 1 << 16
-_MOST_PROPERTIES, _MOST_VALUES, _MOST_REPEATED, _MOST_ALIKE = 64, 500, 1000, 16
+_MOST_PROPERTIES, _MOST_VALUES, _MOST_REPEATED, _MOST_ALIKE, _LONGEST_POINTER = 64, 500, 1000, 16, 1000
 _SPACE = 'ws ::= (" " | "\\n" [ \\t]{0,20})?'
 _CHAR = r'char ::= [^"\\\x7F\x00-\x1F] | [\\] (["\\bfnrt] | "u" [0-9a-fA-F]{4})'
 _ANY = (
@@ -38,8 +38,10 @@ _KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
 # Keys that do not say what is valid.
 _NOTES = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
           "$comment", "$defs", "definitions", "strict", "discriminator")  # fmt: skip
-_KNOWN = ("type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const",
-          "anyOf", "oneOf", "allOf", "$ref", "minLength", "maxLength", "format", *_NOTES)  # fmt: skip
+_OTHER_NODES = ("$ref", "anyOf", "oneOf", "allOf")
+_FOLLOWED = ("properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const",
+             "minLength", "maxLength", "format", *_OTHER_NODES)  # fmt: skip
+_KNOWN = ("type", *_FOLLOWED, *_NOTES)
 
 
 class SchemaError(ValueError):
@@ -64,8 +66,8 @@ def json_grammar(schema: Any, is_strict: bool = True) -> str:
     return grammar_of("ws json-0", [schema], is_strict)
 
 
-def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True) -> str:
-    """A grammar whose rule ``root`` may use ``json-0``, ``json-1`` ... for the texts that each schema allows.
+def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True, more: Sequence[str] = ()) -> str:
+    """A grammar whose rule ``root``, and ``more`` rules, may use ``json-0`` ... for the texts that each schema allows.
 
     Raises:
         SchemaError: see `json_grammar`.
@@ -79,7 +81,7 @@ def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True) -> str
             if is_strict:
                 raise
             rules += [f"json-{number} ::= object"]
-    grammar = "\n".join((f"root ::= {root}", *rules, *_ANY)) + "\n"
+    grammar = "\n".join((f"root ::= {root}", *more, *rules, *_ANY)) + "\n"
     if len(grammar) > LONGEST:
         raise SchemaError("too large")
     return grammar
@@ -119,10 +121,10 @@ class _Converter:
             return "value", "any", 1
         if not isinstance(schema, dict):
             raise SchemaError(f"{where or '#'}: expected an object")
-        if self._is_strict and (unknown := [key for key in schema if key not in _KNOWN]):
-            raise SchemaError(f"{where or '#'}: the keyword {unknown[0][:50]!r} is not supported")
         if self._is_strict:
-            _check_neighbors(schema, where)
+            _check_keywords(schema, where)
+        else:
+            schema = _loosened(schema)
         if "$ref" in schema:
             return self._reference(schema["$ref"], where, depth)
         for key in ("anyOf", "oneOf"):
@@ -170,6 +172,8 @@ class _Converter:
     def _target(self, pointer: Any, where: str) -> Any:
         if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
             raise SchemaError(f"{where}/$ref: expected a reference within the schema")
+        if len(pointer) > _LONGEST_POINTER:
+            raise SchemaError(f"{where}/$ref: more than {_LONGEST_POINTER} characters")
         found = self._schema
         for step in pointer.split("/")[1:]:
             found = _member(found, step.replace("~1", "/").replace("~0", "~"))
@@ -199,6 +203,7 @@ class _Converter:
         """The kind of a node as far as it says so itself, or where it refers to."""
         if not isinstance(schema, dict) or depth > DEEPEST:
             return "any"
+        schema = schema if self._is_strict else _loosened(schema)
         if "$ref" in schema:
             return self._kind(self._target(schema["$ref"], where), where, depth + 1)
         if any(key in schema for key in ("anyOf", "oneOf", "allOf")):
@@ -250,9 +255,10 @@ class _Converter:
         names = dict.fromkeys([*properties, *required])
         if max(len(names), len(required)) > _MOST_PROPERTIES:
             raise SchemaError(f"{where or '#'}: more than {_MOST_PROPERTIES} properties")
-        properties = {name: properties.get(name, True) for name in names}
+        others = schema.get("additionalProperties", True)
+        properties = {name: properties.get(name, others) for name in names}
         if not properties:
-            return self._map(schema.get("additionalProperties", True), where, depth)
+            return self._map(others, where, depth)
         pairs, most = [], 1
         for name, value in properties.items():
             rule, _, alike = self._rule(value, f"{where}/properties/{name[:50]}", depth + 1)
@@ -318,12 +324,23 @@ class _Converter:
         return least, most
 
 
-def _check_neighbors(schema: Mapping[str, Any], where: str) -> None:
-    """Refuse keywords next to one whose grammar is that of its value alone."""
-    for key in ("$ref", "anyOf", "oneOf", "allOf", "const", "enum"):
+def _check_keywords(schema: Mapping[str, Any], where: str) -> None:
+    """Refuse unknown keywords, and those next to one whose grammar is that of its value alone."""
+    if unknown := [key for key in schema if key not in _KNOWN]:
+        raise SchemaError(f"{where or '#'}: the keyword {unknown[0][:50]!r} is not supported")
+    for key in (*_OTHER_NODES, "const", "enum"):
         allowed = (key, *_NOTES, *(("type",) if key in ("const", "enum") else ()))
         if key in schema and (others := [other for other in schema if other not in allowed]):
             raise SchemaError(f"{where or '#'}: {others[0]!r} next to {key!r} is not supported")
+
+
+def _loosened(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keywords that are followed, without other nodes that must hold next to them: it allows more texts."""
+    kept = {key: schema[key] for key in ("type", *_FOLLOWED) if key in schema}
+    for key in _OTHER_NODES:
+        if kept.keys() - {key, "type"}:
+            kept.pop(key, None)
+    return kept
 
 
 def _member(found: Any, key: str) -> Any:

@@ -119,7 +119,7 @@ def extras_of(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind, own: M
         return extras
     if extras.grammar:
         raise unsupported("response_format", "cannot be combined with tools")
-    return replace(extras, grammar=tools.grammar(), grammar_after=tools.begin)
+    return replace(extras, grammar=tools.grammar(), grammar_after=tools.begin, grammar_within=tools.within)
 
 
 def _grammar(wanted: Any, bounds: RequestLimits) -> str:

@@ -230,7 +230,7 @@ def _check_together(wanted: Wanted) -> None:
     if wanted.extras.reports_prompt and (count > MAX_ECHOED or alternatives > MAX_ECHOED_ALTERNATIVES):
         most = f"{MAX_ECHOED} samples and {MAX_ECHOED_ALTERNATIVES} alternatives"
         raise invalid("logprobs", f"with echo are for at most {most}")
-    if wanted.prefill and wanted.extras.grammar and not wanted.extras.grammar_after:
+    if wanted.prefill and wanted.extras.is_bound:
         name = "tool_choice" if wanted.tools else "response_format"
         raise unsupported(name, "cannot continue a beginning of the answer: leave out the last message")
     if wanted.is_skipped and wanted.is_task:

@@ -60,7 +60,7 @@ class RunningRequest(Watcher):
             self._piece(choice, text)
         elif self._tools.begin:
             if choice not in self._writers:
-                self._writers[choice] = TextWriter((self._tools.begin.strip(),), partial(self._piece, choice))
+                self._writers[choice] = TextWriter((self._tools.begin,), partial(self._piece, choice))
             held = self._held.pop(choice, "") + text
             if choice in self._told or not self._tools.may_be_call(held):
                 self._told.add(choice)

@@ -22,6 +22,8 @@ MOST_TOOLS, MOST_CALLS = 32, 8
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # Of a stripped text: with two runs of spaces next to each other it would take the square of their length.
 _ALONE = re.compile(r"(?:```(?:json)?\s*)?(?P<object>\{.*\})(?:\s*```)?", re.DOTALL)
+# The beginnings of such texts.
+_MAYBE_ALONE = re.compile(r"`{0,2}|(?:```(?:j|js|jso|json)?\s*)?(?:\{.*)?", re.DOTALL)
 _PROBE, _VALUE = "probe_function", "probe_value"
 
 
@@ -53,17 +55,20 @@ class Tools:
 
     @property
     def begin(self) -> str:
-        """The text with which a call begins where other text may come before; empty if it has no such sign."""
-        return "" if self.is_forced else self.notation.before
+        """The sign of a call where other text may come before; empty if it has none."""
+        return "" if self.is_forced else self.notation.before.strip()
+
+    @property
+    def within(self) -> str:
+        """The text by which an answer that is nothing but the object of a call is known; empty if a call is forced."""
+        return "" if self.is_forced else json.dumps(self.notation.arguments_key)
 
     def grammar(self) -> str:
-        """The grammar of calls: from the start if they are forced, else from `begin` on; empty if that has no sign.
+        """The grammar of calls, from the start if they are forced, else from `begin` on; and ``whole``, see `within`.
 
         Raises:
             Fault: it would be too large.
         """
-        if not self.is_forced and not self.notation.before:
-            return ""
         before, after = literal(self.notation.before), literal(self.notation.after)
         opened = [
             f"{literal(self._head(name))} json-{number} {literal('}')} {after}"
@@ -71,9 +76,12 @@ class Tools:
         ]
         body = f"({' | '.join(opened)})"
         more = "" if self.is_single or not self.notation.before else f' ("\\n" {before} {body}){{0,{MOST_CALLS - 1}}}'
-        root = f"{before} {body}{more}" if self.is_forced else f"{body}{more}"
+        if not self.is_forced:  # models may leave out the line end behind the sign
+            behind = self.notation.before.rpartition(self.begin)[2] if self.begin else ""
+            before = f"{literal(behind)}?" if behind else ""
+        root = f"{before} {body}{more}"
         try:
-            return grammar_of(root, list(self.schemas.values()), is_strict=False)
+            return grammar_of(root, list(self.schemas.values()), is_strict=False, more=[self._whole()])
         except SchemaError as error:
             raise invalid("tools", f"cannot be followed: {error}") from None
 
@@ -84,10 +92,13 @@ class Tools:
         """
         calls: list[dict[str, str]] = []
         before = self.notation.before.strip()
-        if before not in text:
+        if not before or before not in text:
             alone = _ALONE.fullmatch(text.strip())
             found = self._call_at(alone["object"], 0) if alone else None
-            return ("", [found[0]]) if alone and found and found[1] == len(alone["object"]) else (text, [])
+            if alone and found and found[1] == len(alone["object"]):
+                return "", [found[0]]
+        if before not in text:
+            return text, []
         start = text.find(before) if before else len(text) - len(text.lstrip())
         place = start
         while 0 <= place < len(text) and len(calls) < (1 if self.is_single else MOST_CALLS):
@@ -101,12 +112,20 @@ class Tools:
 
     def may_be_call(self, text: str) -> bool:
         """Whether an answer that begins so may be nothing but a call."""
-        begun = text.lstrip()
-        return begun[:1] in ("", "{") or begun.startswith("```"[: len(begun)])
+        return _MAYBE_ALONE.fullmatch(text.lstrip()) is not None
 
     def _head(self, name: str) -> str:
         notation = self.notation
         return f'{{"{notation.name_key}": {json.dumps(name)}, "{notation.arguments_key}": '
+
+    def _whole(self) -> str:
+        """The rule of an answer that is nothing but the object of a call; see `read`."""
+        name_key, arguments_key, *names = (
+            literal(json.dumps(each)) for each in (self.notation.name_key, self.notation.arguments_key, *self.schemas)
+        )
+        called = (f'{name} ws "," ws {arguments_key} ws ":" ws json-{number}' for number, name in enumerate(names))
+        record = f'"{{" ws {name_key} ws ":" ws ({" | ".join(called)}) "}}" ws'
+        return f'whole ::= ws ("```" "json"? ws)? {record} ("```" ws)?'
 
     def _call_at(self, text: str, place: int) -> tuple[dict[str, str], int] | None:
         begin = place + len(text[place:]) - len(text[place:].lstrip())

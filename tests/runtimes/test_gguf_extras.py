@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras, Prompt
 from securecoderl_edge.runtimes.gguf.batching import PROMPT_TOKENS
+from securecoderl_edge.runtimes.gguf.grammar import Constraint
+from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.runtimes.protocol import Completion, DecodingTask, Sampling
-from securecoderl_edge.serving.json_grammar import json_grammar
+from securecoderl_edge.serving.json_grammar import json_grammar, literal
 from securecoderl_edge.text import SEAM, with_seams
 
 PROMPT = "def add(a, b):\n"
@@ -165,6 +168,37 @@ def test_a_grammar_may_hold_from_the_end_of_a_text_on(runtime: GgufRuntime) -> N
     assert (len(after) == 5 and after[1:4].isdigit()) or plain.text.startswith(
         bound.text[: len(before) + len(sign) + 1]
     )
+
+
+@pytest.mark.parametrize("rest", ["", "[", "\n", " \n["])
+def test_spaces_behind_the_text_before_a_grammar_do_not_end_it(tiny_gguf: Path, rest: str) -> None:
+    model = LlamaModel(tiny_gguf)
+    extras = Extras(grammar='root ::= "[" "1"\n', grammar_after="#")
+    constraint = Constraint(extras, partial(model.open_grammar, extras.grammar), partial(model.tokenize, is_plain=True))
+    constraint.add(0, f"#{rest}")
+    right, wrong = (model.tokenize(each, is_plain=True)[0] for each in ("12" if "[" in rest else "[1"))
+    assert not constraint.forbids(right)
+    assert constraint.forbids(wrong)
+    model.close()
+
+
+def test_a_text_that_has_followed_a_grammar_may_have_to_go_on_with_it(runtime: GgufRuntime) -> None:
+    (plain,) = decode(runtime, (PROMPT, Sampling(0.0, 30), NO_EXTRAS))
+    begun = runtime.decode(plain.token_ids[:6])
+    assert plain.text.startswith(begun)
+    rest = '"[" [0-9]{3} "]"'
+    root = 'root ::= "never"\n'
+    sampling = Sampling(0.0, 30)
+    bound, other, later = decode(
+        runtime,
+        (PROMPT, sampling, Extras(grammar=f"{root}whole ::= {literal(begun)} {rest}\n", grammar_within=begun)),
+        (PROMPT, sampling, Extras(grammar=f'{root}whole ::= "#" {rest}\n', grammar_within=begun)),
+        (PROMPT, sampling, Extras(grammar=f"{root}whole ::= {literal(begun)} {rest}\n", grammar_within="#never")),
+    )
+    assert bound.text.startswith(f"{begun}[")
+    assert bound.text.endswith("]")
+    assert len(bound.text) == len(begun) + 5
+    assert other.text == later.text == plain.text
 
 
 def test_a_grammar_that_cannot_be_read_is_known_beforehand(runtime: GgufRuntime) -> None:

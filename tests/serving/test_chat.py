@@ -281,6 +281,15 @@ def test_spaces_of_an_answer_that_is_no_call_hold_nobody_up() -> None:
     assert tools.read(text) == ("", [{"name": "look", "arguments": "{}"}])
 
 
+def test_only_what_may_be_a_call_is_held_back() -> None:
+    tools = read_tools({"tools": [TOOL]}, Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"))
+    assert tools is not None
+    for text in ('{"name": "look", "arguments": {}}', "\n```json\n{\n}\n```", "```{}"):
+        assert all(tools.may_be_call(text[:end]) for end in range(len(text) + 1))
+    for text in ("```python\nx = {}\n```", "```js\nx", "``{", "```json\nx", "[", "I look.", "`x`", "```\nls\n```"):
+        assert not tools.may_be_call(text)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("text", "content", "arguments"),
@@ -324,7 +333,7 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     assert len({call["id"] for call in calls}) == len(arguments)
     assert finish == ("tool_calls" if arguments else "stop")
     extras = runtime.tasks[0].extras
-    assert extras.grammar_after == "<tool_call>\n"
+    assert (extras.grammar_after, extras.grammar_within, extras.is_bound) == ("<tool_call>", '"arguments"', False)
     assert "[tools]" in str(runtime.tasks[0].prompt)
 
 
@@ -362,7 +371,7 @@ def test_a_call_that_is_demanded_is_bound_from_the_start(scorer: Scorer, choice:
         (found,) = choices(served, tools=[TOOL], tool_choice=choice)
     assert found["finish_reason"] == "tool_calls"
     assert json.loads(found["message"]["tool_calls"][0]["function"]["arguments"]) == {"at": 3}
-    assert runtime.tasks[0].extras.grammar_after == ""
+    assert runtime.tasks[0].extras.is_bound
     assert runtime.tasks[0].extras.grammar.startswith('root ::= "<tool_call>\\x0A"')
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import random
@@ -311,7 +312,7 @@ def test_a_stream_that_waits_for_its_first_token_ends_like_a_whole_answer(scorer
 
 
 def test_bodies_that_wait_are_not_read_when_their_requests_have_ended(
-    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     may_read, begun = threading.Event(), list[object]()
 
@@ -324,7 +325,7 @@ def test_bodies_that_wait_are_not_read_when_their_requests_have_ended(
     with serving(scorer) as served:
         for number in range(3 * app._READERS):
             connection = served.connect()
-            connection.request("POST", TEXT, json.dumps({"prompt": "x"}), {"Content-Type": "application/json"})
+            connection.request("POST", TEXT, json.dumps({"prompt": 1}), {"Content-Type": "application/json"})
             served.wait_for(lambda number=number: len(begun) == min(number + 1, app._READERS))
             connection.close()
             status = f'status="499"}} {number + 1}'.encode()  # at once, though the threads go on
@@ -333,6 +334,8 @@ def test_bodies_that_wait_are_not_read_when_their_requests_have_ended(
         may_read.set()
         assert served.ask("POST", TEXT, {"prompt": "x"}).status == 200
         assert len(begun) == app._READERS + 1
+    gc.collect()
+    assert not caplog.records  # of what was wrong with bodies whose clients have left
 
 
 @pytest.mark.parametrize("hangs_up", few([True, False], True))

@@ -29,6 +29,7 @@ from securecoderl_edge.serving.json_grammar import (
     json_grammar,
     literal,
 )
+from securecoderl_edge.serving.tools import Notation, read_tools
 
 Allows = Callable[[str, str], bool]
 
@@ -95,6 +96,8 @@ SUM = {
         ({"type": "object", "additionalProperties": {"type": "integer"}}, ["{}", '{"a":1}'], ['{"a":"1"}']),
         ({"type": "object", "additionalProperties": False}, ["{}"], ['{"a":1}']),
         ({"type": "object", "required": ["b"]}, ['{"b":[]}'], ["{}", '{"a":1}']),
+        ({"properties": {"a": {"type": "null"}}, "required": ["b"], "additionalProperties": {"type": "integer"}},
+         ['{"b":1}', '{"a":null,"b":1}'], ['{"b":"x"}', '{"b":null}', '{"a":null}']),
         ({"anyOf": [{"type": "string"}, {"type": "boolean"}]}, ['"a"', "true"], ["null", "1"]),
         ({"type": "string", "enum": [1, "a", None]}, ['"a"'], ["1", "null"]),
         ({"type": ["integer", "null"], "enum": [1, "a", None, True, 1.5]}, ["1", "null"], ['"a"', "true", "1.5"]),
@@ -215,6 +218,7 @@ LONG = {"type": "object", "properties": {"a" * (1 << 17): {"type": "string"}}}
 # 256 pointers to one place, each of which is followed.
 ALIASES = [{"$ref": f"#/$defs/{''.join(each)}"} for each in itertools.product(("~", "~0"), repeat=8)]
 WIDE = {f"key {number}": 0 for number in range(1 << 12)}
+LONG_POINTER = {"$ref": "#/$defs/" + "k" * (1 << 18)}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +230,8 @@ WIDE = {f"key {number}": 0 for number in range(1 << 12)}
         {"$defs": {"a": {"enum": [""] * MANY}}, "anyOf": [{"$ref": "#/$defs/a"}] * 400},
         {"$defs": {"~" * 8: LONG}, "anyOf": ALIASES},
         {"$defs": {"~" * 8: {"type": "null", "enum": [1] * MANY + [None]}}, "anyOf": ALIASES},
+        {"$defs": {"a": LONG_POINTER, "k" * (1 << 18): LONG_POINTER}, "anyOf": [{"$ref": "#/$defs/a"}] * 500},
+        {"$defs": {"a": {"$ref": "#/$defs/a", **WIDE}}, "anyOf": [{"$ref": "#/$defs/a"}] * 500},
     ],
     ids=lambda schema: json.dumps(schema)[:50],
 )  # fmt: skip
@@ -254,6 +260,63 @@ def test_a_schema_of_tools_that_cannot_be_followed_allows_any_object(allows: All
     assert allows(grammar, 'a{"any":1}')
     assert allows(grammar, 'b"y"')
     assert not allows(grammar, 'b{"any":1}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "right"),
+    [
+        ({"properties": {"a": {"type": "integer"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, '{"a":1}'),
+        ({"properties": {"a": {"enum": [1]}}, "allOf": [{"required": ["a"]}]}, '{"a":1}'),
+        ({"properties": {"a": {"$ref": "#/$defs/b", "maxLength": 1}}, "$defs": {"b": {"minLength": 1}}}, '{"a":"x"}'),
+        ({"oneOf": [{"type": "string"}], "anyOf": [{"type": "string"}, {"type": "null"}]}, '"x"'),
+    ],
+)
+def test_a_schema_of_tools_allows_all_that_holds_next_to_alternatives(
+    allows: Allows, schema: dict[str, Any], right: str
+) -> None:
+    grammar = grammar_of("json-0", [schema], is_strict=False)
+    assert allows(grammar, right)
+    assert not allows(grammar, '{"a":"xy"}')
+
+
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {
+    "type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}}}  # fmt: skip
+WALK = {"type": "function", "function": {"name": "walk"}}
+
+
+@pytest.mark.parametrize(
+    "notation",
+    [Notation("<tool_call>\n", "name", "arguments", "\n</tool_call>"), Notation("", "name", "arguments", "")],
+    ids=["with a sign", "without"],
+)
+def test_an_answer_that_is_nothing_but_a_call_follows_the_schema_of_its_tool(
+    allows: Allows, notation: Notation
+) -> None:
+    tools = read_tools({"tools": [LOOK, WALK]}, notation)
+    assert tools is not None
+    grammar = tools.grammar().replace("root ::=", "other ::=").replace("whole ::=", "root ::=")
+    for text, name in (
+        ('{"name": "look", "arguments": {"at": 3}}', "look"),
+        ('```json\n{\n  "name": "look",\n  "arguments": {\n    "at": 3\n  }\n}\n```', "look"),
+        ('\n```{"name":"walk","arguments":{"any": [1]}}```\n', "walk"),
+    ):
+        assert allows(grammar, text)
+        assert [call["name"] for call in tools.read(text)[1]] == [name]
+        assert tools.within in text
+    for wrong in ('{"at": "3"}', "{}", '"{}"', "null", '{"at": 3}, "x": 1'):
+        assert not allows(grammar, f'{{"name": "look", "arguments": {wrong}}}')
+    assert not allows(grammar, '{"name": "other", "arguments": {}}')
+
+
+def test_a_call_follows_the_schema_of_its_tool_from_its_sign_on(allows: Allows) -> None:
+    tools = read_tools({"tools": [LOOK, WALK]}, Notation("\n<tool_call>\n", "name", "arguments", "\n</tool_call>"))
+    assert tools is not None
+    look = '{"name": "look", "arguments": {"at": 3}}\n</tool_call>'
+    walk = '{"name": "walk", "arguments": {}}\n</tool_call>'
+    for rest in (look, f"\n{walk}", f"\n{look}\n\n<tool_call>\n{walk}"):
+        assert allows(tools.grammar(), rest)
+        assert len(tools.read(f"Well: {tools.begin}{rest}")[1]) == rest.count("arguments")
+        assert not allows(tools.grammar(), rest.replace("look", "other").replace("{}", "[]"))
 
 
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "é", "\x01", "\u2028", "😀", "]", 'a"::=b'])

@@ -213,7 +213,7 @@ class BatchDecoder:
         if task.extras.grammar:
             open_grammar = partial_of(self._model.open_grammar, task.extras.grammar)
             encode = partial_of(self._model.tokenize, is_plain=True)
-            constraint = Constraint(open_grammar, task.extras.grammar_after, encode)
+            constraint = Constraint(task.extras, open_grammar, encode)
         return _Sequence(task, partial, news, constraint=constraint)
 
     def _compute(self, rows: Sequence[tuple[int, int, int]]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.extras import Extras
 
-_ROOT = b"root"
 # llama.cpp's llama_token_data.
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
@@ -20,13 +21,14 @@ class Grammar:
 
     Args:
         vocabulary: llama.cpp's. size: number of its tokens.
+        rule: with which texts begin.
 
     Raises:
         SceError: llama.cpp cannot read the grammar.
     """
 
-    def __init__(self, vocabulary: Any, size: int, text: str) -> None:
-        self._sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, text.encode(), _ROOT)
+    def __init__(self, vocabulary: Any, size: int, text: str, rule: str) -> None:
+        self._sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, text.encode(), rule.encode())
         if not self._sampler:
             raise SceError("llama.cpp cannot read the grammar")
         self._size = size
@@ -59,17 +61,22 @@ class Grammar:
 
 
 class Constraint:
-    """A grammar that holds for a completion, from its start or from the end of a text in it.
+    """The grammar of a completion, which may hold from its start or from a later place on, see `Extras`.
 
     Args:
-        open_grammar: opens the grammar.
-        after: the text; empty: from the start.
+        extras: with a grammar.
+        open_grammar: opens it at a rule.
         encode: the tokens of a text.
     """
 
-    def __init__(self, open_grammar: Any, after: str, encode: Any) -> None:
-        self._open, self._after, self._encode = open_grammar, after, encode
-        self._grammar: Grammar | None = None if after else open_grammar()
+    def __init__(
+        self, extras: Extras, open_grammar: Callable[[str], Grammar], encode: Callable[[str], list[int]]
+    ) -> None:
+        self._open, self._encode = open_grammar, encode
+        self._after, self._within = extras.grammar_after, extras.grammar_within
+        self._grammar = open_grammar("root") if extras.is_bound else None
+        # What the text has followed so far; it does not hold yet.
+        self._whole = open_grammar("whole") if self._within else None
 
     def forbids(self, token: int) -> bool:
         """Whether a token must not come next."""
@@ -84,13 +91,21 @@ class Constraint:
         """Take the next token, which makes the completion ``text``."""
         if self._grammar is not None:
             self._grammar.accept(token)
-        elif self._after and self._after in text:
+            return
+        if self._whole is not None and self._whole.allows(token):
+            self._whole.accept(token)
+            if self._within in text:
+                self._grammar = self._whole
+                return
+        else:
+            self._whole = None
+        if self._after and self._after in text:
             self._begin(text.partition(self._after)[2])
 
     def _begin(self, rest: str) -> None:
-        """Let the grammar hold; ``rest`` has come with the last token of the text before it."""
-        self._grammar, self._after = self._open(), ""
-        for token in self._encode(rest):
+        """Let the grammar hold; ``rest`` has come with the last token of the text before it, perhaps with spaces."""
+        self._grammar, self._after = self._open("root"), ""
+        for token in self._encode(rest.lstrip()):
             if not self._grammar.allows(token):
                 self._grammar = None  # the model has begun something else, and nothing can take that back
                 return

@@ -174,13 +174,13 @@ class LlamaModel:
         others = (None if token < 0 else token for token in (repository, separator))
         return InfillTokens(start, prefix, suffix, middle, *others)
 
-    def open_grammar(self, text: str) -> Grammar:
-        """A grammar for one completion.
+    def open_grammar(self, text: str, rule: str = "root") -> Grammar:
+        """A grammar for one completion, which begins with a rule of it.
 
         Raises:
             SceError: llama.cpp cannot read it.
         """
-        return Grammar(self._vocabulary, self.vocabulary_size, text)
+        return Grammar(self._vocabulary, self.vocabulary_size, text, rule)
 
     def end_token(self) -> int:
         """A token that ends an answer."""
