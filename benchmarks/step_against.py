@@ -1,13 +1,13 @@
 """An RL update of Qwen2.5-Coder-0.5B-Instruct by `sce train`: this checkout against an earlier one, by turns.
 
     git worktree add ../earlier a3d71ad
-    python benchmarks/step_against.py ../earlier --isa avx2 --json benchmarks/results/step-against.json   # half an hour
+    python benchmarks/step_against.py ../earlier --isa avx2 --json benchmarks/results/step-against.json   # 15 minutes
 
 The model is that of `sce models pull qwen-0.5b`, the problems `mbpp:clean`, 32 completions of at most 160 tokens, in
-float32. The commands are those of a user, since what is inside of `sce` has changed: programs run on their tests, and
+the dtypes that `sce` chooses. The commands are those of a user, since what is inside of `sce` has changed: programs run on their tests, and
 the memory is that of the whole command, which also converts the file. Completions are of the same seed, but not the
-same, so there are seconds per 1,000 sampled tokens, too. The first update of each run warms up. ``--isa avx2`` as in
-`qwen_step.py`.
+same, so there are seconds per 1,000 sampled tokens, too. The first update of each run warms up. With ``--isa avx2``
+torch and its libraries use no more than AVX2, and `sce` computes in float32, as on processors that have no more.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from record import publish
 
 from securecoderl_edge.models.stored import stored_path
 
+ALL = "import sys; from securecoderl_edge.cli import main; main(sys.argv[1:])"
+# The processor still says that it has such units.
+IN_FLOAT32 = f"from securecoderl_edge.models import device; device.cpu_has_bf16 = lambda: False; {ALL}"
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = (
     'phases = ["binary"]',
     'problems = "mbpp:clean"',
-    'base_precision = "fp32"',
     "checkpoint_every = 1000",
     "readiness_problems = 0",
     "[prompt]",
@@ -100,7 +102,7 @@ def measured(checkout: Path, given: argparse.Namespace) -> dict[str, float]:
         }  # fmt: skip
         log = folder / "log.txt"
         with log.open("w") as out:
-            command = [sys.executable, "-P", "-m", "securecoderl_edge", "train", *words]
+            command = [sys.executable, "-P", "-c", IN_FLOAT32 if given.isa == "avx2" else ALL, "train", *words]
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out)
             _, status, used = os.wait4(process.pid, 0)
         if status:
