@@ -4,10 +4,11 @@
     python benchmarks/step_against.py ../earlier --isa avx2 --json benchmarks/results/step-against.json   # 15 minutes
 
 The model is that of `sce models pull qwen-0.5b`, the problems `mbpp:clean`, 32 completions of at most 160 tokens, in
-the dtypes that `sce` chooses. The commands are those of a user, since what is inside of `sce` has changed: programs run on their tests, and
-the memory is that of the whole command, which also converts the file. Completions are of the same seed, but not the
-same, so there are seconds per 1,000 sampled tokens, too. The first update of each run warms up. With ``--isa avx2``
-torch and its libraries use no more than AVX2, and `sce` computes in float32, as on processors that have no more.
+the dtypes that `sce` chooses. The commands are those of a user, since what is inside of `sce` has changed: programs
+run on their tests, and the memory is that of the whole command, which also converts the file. Completions are of the
+same seed, but not the same, so there are seconds per 1,000 sampled tokens, too. The first update of each run warms
+up. With ``--isa avx2`` torch and its libraries use no more than AVX2, and `sce` computes in float32, as on processors
+that have no more.
 """
 
 from __future__ import annotations
