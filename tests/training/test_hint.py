@@ -72,7 +72,8 @@ def test_a_program_of_both_prompts_runs_once(learner: Learner) -> None:
 @pytest.fixture
 def make(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TrainSettings]:
     monkeypatch.setattr(rollout, "training_reward", varied_reward)
-    monkeypatch.setattr(device, "cpu_has_bf16", lambda: False)
+    for name in ("cpu_has_bf16", "bf16_products_are_far_faster"):  # in float32, without rounding
+        monkeypatch.setattr(device, name, lambda: False)
     return settings_maker(tiny_model, write_additions(tmp_path / "problems.jsonl"), PHASES)
 
 
