@@ -294,9 +294,14 @@ def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
         )
     if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
         return False
-    is_finite = math.isfinite(abs(expected))  # from an infinite one, all numbers are an infinite part of it away
-    is_near = is_finite and abs(value - expected) <= tolerance + _RELATIVE_TOLERANCE * abs(expected)
-    return value == expected or is_near
+    if value == expected:
+        return True
+    try:
+        # From an infinite number all others are away by an infinite part of it.
+        most = tolerance + _RELATIVE_TOLERANCE * abs(expected)
+        return math.isfinite(most) and abs(value - expected) <= most
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def _as_lists(value: Any) -> Any:

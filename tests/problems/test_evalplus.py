@@ -172,6 +172,17 @@ def test_only_an_infinite_number_is_near_an_infinite_one(evaluate: Evaluate, sco
             assert passes(scorer, problem, f"def f(x):\n    return {returned}\n") == accepted
 
 
+def test_integers_beyond_all_floats_are_compared(evaluate: Evaluate, scorer: Scorer) -> None:
+    problem = imported(mbpp("f", "def f(x):\n  return [10 ** 400, 1.0]\n", [[1]], atol=1e-4), evaluate)
+    for returned, accepted in (
+        ("[10 ** 400, 1.00001]", True),
+        ("[10 ** 400 + 1, 1.0]", False),
+        ("[1.0, 1.0]", False),
+        ("[10 ** 400, 10 ** 400]", False),
+    ):
+        assert passes(scorer, problem, f"def f(x):\n    return {returned}\n") == accepted
+
+
 def test_integers_and_text_must_be_equal(evaluate: Evaluate, scorer: Scorer) -> None:
     problem = imported(mbpp("f", "def f(x):\n  return 10 ** 9\n", [[1]]), evaluate)
     for returned, accepted in (("10 ** 9", True), ("1e9", True), ("10 ** 9 + 1", False), ("1e9 + 0.001", False)):
