@@ -108,7 +108,7 @@ def check_ids(config: ScanConfig, rules: ScanRules, scanner: FileScanner, langua
         say(f"the configuration names checks that do not exist: {', '.join(old)}")
     if NOT_SCANNED in named:
         say(f"the configuration cannot change that {always}")
-    if not any(is_chosen for each in languages for is_chosen in scanner.checks(each).values()):
+    if languages and not any(is_chosen for each in languages for is_chosen in scanner.checks(each).values()):
         raise UsageError("No check is left to run on these files. Select others, or skip fewer.")
 
 
@@ -116,11 +116,11 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
     """The files to scan.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are none, other than named files that are all excluded.
     """
     from securecoderl_edge.languages.language import C
     from securecoderl_edge.sandbox.file_scan import can_scan_c
-    from securecoderl_edge.sandbox.source_files import Selection, find_sources, kinds_in_words
+    from securecoderl_edge.sandbox.source_files import EXCLUDED, Selection, find_sources, kinds_in_words
 
     selection = Selection(config.exclude, rules.exclude, rules.include, config.language)
     found = find_sources(paths, selection)
@@ -129,7 +129,9 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
         found.files = [each for each in found.files if each.language != C]
         why = "--analyzers off" if config.analyzers == "off" else "sce doctor has the command that installs one"
         found.left_out += Counter({f".c without an analyzer ({why})": len(in_c)})
-    if not found.files:
+    # A hook of a commit names what has changed, which may be excluded.
+    is_excluded = set(found.left_out) == {EXCLUDED} and not any(Path(each).is_dir() for each in paths)
+    if not found.files and not is_excluded:
         kinds = f" Left out: {kinds_in_words(found.left_out)}." if found.left_out else ""
         raise UsageError(f"{', '.join(paths)}: no files in Python or C to scan.{kinds}")
     return found

@@ -16,7 +16,7 @@ from securecoderl_edge.text import on_one_line
 
 STDIN = "-"
 # What is left out, beside files of other kinds.
-ELSEWHERE, IRREGULAR = "links to elsewhere", "not regular files"
+ELSEWHERE, IRREGULAR, EXCLUDED = "links to elsewhere", "not regular files", "excluded"
 LONGEST_BYTES = 8 << 20
 SUFFIXES = {".py": PYTHON, ".pyw": PYTHON, ".c": C}
 # As Bandit. Its pattern *.egg is for names of files; what lies in a folder of such a name, it reports.
@@ -85,7 +85,7 @@ class Selection:
         """
         for pattern in self.exclude:
             whole = (_shortened(path), path) if os.path.isabs(pattern) or not os.path.isabs(path) else ()
-            if any(fnmatchcase(each, pattern.rstrip("/")) for each in (*whole, below, *below.split(os.sep))):
+            if any(fnmatchcase(each, _shortened(pattern)) for each in (*whole, below, *below.split(os.sep))):
                 return True
         return any(fnmatchcase(path, each) or each in path for each in self.exclude_as_bandit)
 
@@ -109,7 +109,7 @@ def find_sources(paths: Sequence[str], selection: Selection) -> FoundFiles:
         else:
             _check_file(path)
             if selection.excludes(os.path.join(".", path), _below_here(path)):
-                found.left_out["excluded"] += 1
+                found.left_out[EXCLUDED] += 1
             else:
                 language = selection.language_of(path) or named_language(path, selection.language)
                 found.files.append(SourceFile(os.path.join(".", path), language))
@@ -180,7 +180,7 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
             below = path[len(root) :].lstrip(os.sep)
             if entry.is_dir(follow_symlinks=False):
                 if selection.excludes(path, below):
-                    found.left_out["excluded"] += 1
+                    found.left_out[EXCLUDED] += 1
                 elif any(fnmatchcase(entry.name, each) for each in LEFT_OUT_FOLDERS):
                     found.left_out[f"{entry.name}/"] += 1
                 else:
@@ -190,7 +190,7 @@ def _in_folder(root: str, selection: Selection, found: FoundFiles) -> Iterator[S
             if language is None:
                 found.left_out[os.path.splitext(entry.name)[1].lower() or "no suffix"] += 1
             elif selection.excludes(path, below):
-                found.left_out["excluded"] += 1
+                found.left_out[EXCLUDED] += 1
             elif entry.is_symlink() and not _is_within(path, real_root):
                 found.left_out[ELSEWHERE] += 1
             else:

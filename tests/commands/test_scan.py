@@ -69,6 +69,8 @@ def test_files_come_in_the_order_of_their_names_however_many_processes_scan(proj
         (("--exclude", "high.py", "--fail-on", "medium"), 1),
         (("--exclude", "high.py,deep", "--fail-on", "medium"), 0),
         (("--severity", "high", "--exclude", "src/high.py"), 0),
+        (("--severity", "high", "--exclude", "./src/high.py"), 0),
+        (("--severity", "high", "--exclude", ".//src//hi*.py"), 0),
         (("--select", "B101", "--fail-on", "medium"), 0),
         (("--skip", "B101,B307,B605"), 0),
     ],
@@ -82,6 +84,17 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
     assert err.splitlines()[-1].startswith("passed" if is_passed else "failed: ")
 
 
+@pytest.mark.parametrize("config", [False, True])
+@pytest.mark.parametrize("name", ["src/high.py", "./src/high.py"])
+def test_files_that_are_named_and_all_excluded_are_no_error(project: Path, name: str, config: bool) -> None:
+    """As a hook of a commit names them."""
+    if config:
+        Path("pyproject.toml").write_text('[tool.bandit]\nexclude_dirs = ["src"]\n')
+    code, out, err = run_sce("scan", name, *(() if config else ("--exclude", "./src/")))
+    assert (code, out) == (0, "")
+    assert err.splitlines()[-2:] == ["scanned 0 files, ran none: no findings; left out: 1 excluded", "passed"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -89,7 +102,6 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
         (("src/notes.md",), "src/notes.md: neither .py nor .c"),
         (("src", "--exclude", "*.md", "--language", "c"), "src: no files in Python or C to scan. Left out: 4 .py"),
         (("src", "--exclude", "*.py"), "src: no files in Python or C to scan. Left out: 4 excluded"),
-        (("src/low.py", "--exclude", "src"), "src/low.py: no files in Python or C to scan. Left out: 1 excluded"),
         (("src", "--select", "B999"), "--select B999: no such check"),
         (("src", "--skip", "eval"), "--skip eval: no such check"),
         (("src", "--skip", "SCE001"), "--skip SCE001: files that are not scanned in full (SCE001) are always reported"),
