@@ -38,6 +38,7 @@ _ASIAN_STOP = re.compile(r"[\u060c\u061f\u0964\u3001\u3002\uff01\uff0c\uff1a\uff
 _SHORT = re.compile(
     "|".join(
         (
+            r"(?i:python3?|py|copy code)\Z",  # what is left of a fence, as pages show it
             r"[\u2705\u2714\u274c\U0001f300-\U0001faff]",
             r"(?:OK|Okay|Answer|Solution|Explanation)\Z|(?:Certainly|Sure|Done)[.!]\Z",
             r"(?:[Cc]ode|[Ss]olution|[Aa]nswer|[Ee]xplanation|[Hh]ere(?:'s| is))\s*:\Z",

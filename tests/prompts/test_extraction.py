@@ -46,6 +46,9 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
         ("print(1)\n```\nOutput:\n```\n1\n```\n", "print(1)\n"),
         # sentences
         ("Sure! Here is the program:\n\nprint(1)\n", "print(1)\n"),
+        ("python\nprint(1)\n", "print(1)\n"),
+        ("Here it is:\n\nPython3\nCopy code\nprint(1)\n", "print(1)\n"),
+        ("python = 3\nprint(python)\n", "python = 3\nprint(python)\n"),
         ("Certainly, this program doubles:\nprint(1)\n\nThis prints a one.\nprint(2)\n", "print(1)\n\n"),
         ("1. Read the number\n2. Print it\nprint(1)\n", "print(1)\n"),
         ("print(1)\nExplanation:\nIt prints.\n", "print(1)\n"),
