@@ -47,14 +47,14 @@ def command() -> str:
     return " ".join(["python", str(name), *given])
 
 
-def commit() -> str:
-    """The commit of the code, with ``+`` if tracked files other than results are changed.
+def commit(checkout: Path = PAGES.parents[1]) -> str:
+    """The commit of a checkout, by default this one, with ``+`` if tracked files other than results are changed.
 
     ``unknown`` outside of a checkout.
     """
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=PAGES.parents[1], capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *words], cwd=checkout, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:

@@ -14,7 +14,6 @@ that have no more.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -24,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from qwen_step import AVX2, MODEL
-from record import publish
+from record import commit, publish
 
 from securecoderl_edge.models.stored import stored_path
+from securecoderl_edge.system.rows import RowFile
 
 ALL = "import sys; from securecoderl_edge.cli import main; main(sys.argv[1:])"
 # The processor still says that it has such units.
@@ -83,10 +83,8 @@ def main() -> None:
         name: {key: statistics.median(run[key] for run in some) for key in some[0]} for name, some in runs.items()
     }
     ratios = {key: round(value / medians["earlier"][key], 3) for key, value in medians["now"].items()}
-    git = ["git", "-C", str(checkouts["earlier"]), "rev-parse", "--short=12", "HEAD"]
-    against = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     facts = {name: getattr(given, name) for name in ("isa", "threads", "rounds", "completions")}
-    publish({"medians": medians, "now_over_earlier": ratios, "against": against, **facts}, given.json)
+    publish({"medians": medians, "now_over_earlier": ratios, "against": commit(given.earlier), **facts}, given.json)
 
 
 def measured(checkout: Path, given: argparse.Namespace) -> dict[str, float]:
@@ -108,7 +106,7 @@ def measured(checkout: Path, given: argparse.Namespace) -> dict[str, float]:
             _, status, used = os.wait4(process.pid, 0)
         if status:
             raise SystemExit(log.read_text())
-        rows: list[dict[str, Any]] = [json.loads(line) for line in (folder / "run/metrics.jsonl").open()]
+        rows: list[dict[str, Any]] = RowFile(folder / "run" / "metrics.jsonl").read()
     last = next(row for row in reversed(rows) if "tokens" in row)
     return {
         "seconds": round(last["seconds"], 1),

@@ -37,7 +37,7 @@ from strengthen import CHUNK, KEPT, Outcome, Rule, strengthened
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.near_duplicates import without_near_duplicates
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import Problem, with_sentence
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.train_eval_split import find_leaks, find_leaks_in_other_words
@@ -181,8 +181,7 @@ def make_security(
         for part, problems in of_parts.items():
             maker.write(f"{name}-{part}", problems)
         for part in PARTS[1:]:
-            asked = [replace(each, statement=f"{each.statement}\n\n{REQUEST}") for each in of_parts[part]]
-            maker.write(f"{name}-asked-{part}", asked)
+            maker.write(f"{name}-asked-{part}", [with_sentence(each, REQUEST) for each in of_parts[part]])
         maker.counts[f"{name} by weakness"] = {part: by_weakness(of_parts[part]) for part in PARTS}
     maker.write("secure-train", [problem for of_parts in parts.values() for problem in of_parts["train"]])
 

@@ -122,6 +122,11 @@ def with_few_tests(problem: Problem, most: int) -> Problem:
     return replace(problem, tests=problem.tests[:most], assertions=problem.assertions[:most])
 
 
+def with_sentence(problem: Problem, sentence: str) -> Problem:
+    """The problem with one more paragraph in its statement; itself if that is empty."""
+    return replace(problem, statement=f"{problem.statement}\n\n{sentence}") if sentence else problem
+
+
 def contains(output: str, forbidden: str) -> bool:
     """Whether ``forbidden`` text occurs in an output; between newlines, only as whole lines."""
     return forbidden in f"\n{output}\n"

@@ -85,7 +85,8 @@ class Selection:
         """
         for pattern in self.exclude:
             whole = (_shortened(path), path) if os.path.isabs(pattern) or not os.path.isabs(path) else ()
-            if any(fnmatchcase(each, _shortened(pattern)) for each in (*whole, below, *below.split(os.sep))):
+            shortened = _shortened(pattern)
+            if any(fnmatchcase(each, shortened) for each in (*whole, below, *below.split(os.sep))):
                 return True
         return any(fnmatchcase(path, each) or each in path for each in self.exclude_as_bandit)
 

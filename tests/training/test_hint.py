@@ -11,7 +11,17 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from small_runs import PHASES, Unrun, equal, settings_maker, sgd_learner, untimed, varied_reward, write_additions
+from small_runs import (
+    PHASES,
+    SlowUpdate,
+    Unrun,
+    equal,
+    settings_maker,
+    sgd_learner,
+    untimed,
+    varied_reward,
+    write_additions,
+)
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models import device
@@ -22,7 +32,7 @@ from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout
 from securecoderl_edge.training.update.learner import Learner
-from securecoderl_edge.training.update.rollout import Rollout, collect
+from securecoderl_edge.training.update.rollout import collect
 
 HINT = "Write secure code."
 PROBLEMS = [Problem(f"p{n}", f"Print {n}.", tests=(Test("", f"{n}"),)) for n in range(3)]
@@ -34,26 +44,20 @@ def learner(tiny_model: Path) -> Learner:
     return sgd_learner(tiny_model, 0.1, moved=0.3)
 
 
-def log_probs_under(learner: Learner, prompt: list[int], made: Rollout, row: int) -> torch.Tensor:
-    """Of the tokens of a completion, by the model of transformers, whatever it was sampled under."""
-    ids = list(made.completions[row].token_ids)
-    logits = learner.model(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
-    return logits[len(prompt) - 1 : -1].gather(-1, torch.tensor(ids)[:, None])[:, 0].detach()
-
-
 def test_half_of_each_group_is_drawn_under_the_hint_and_all_continue_the_prompt_without(learner: Learner) -> None:
     made = collect(learner, Unrun(), PROBLEMS, 4, PPO, 1, hint=HINT)
     assert [(done.prompt, done.sample) for done in made.completions] == [(p, s) for p in range(3) for s in range(4)]
     assert [score.sample for score in made.scores] == [done.sample for done in made.completions]
     assert made.hinted == range(2, 4)
     asked = [replace(problem, statement=f"{problem.statement}\n\n{HINT}") for problem in PROBLEMS]
+    plain, hinted = (
+        [tuple(learner.tokenizer.encode_prompt(learner.format.prompt(each))) for each in some]
+        for some in (PROBLEMS, asked)
+    )
+    assert made.prompts == plain
     for row, done in enumerate(made.completions):
-        plain, hinted = (
-            learner.tokenizer.encode_prompt(learner.format.prompt(some[done.prompt])) for some in (PROBLEMS, asked)
-        )
-        assert made.prompts[done.prompt] == tuple(plain)
-        drawn_under = hinted if done.sample in made.hinted else plain
-        expected = log_probs_under(learner, drawn_under, made, row)
+        drawn_under = replace(made, prompts=hinted if done.sample in made.hinted else plain)
+        expected = SlowUpdate(learner, drawn_under, PPO).log_probs(row).detach()
         torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=1e-4)
 
 

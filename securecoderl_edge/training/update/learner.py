@@ -21,7 +21,7 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import Tokenizer
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import Problem, with_sentence
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.text import replace_surrogates
@@ -191,8 +191,7 @@ class Learner:
         """Token ids of the problem's prompt, with a hint as the last paragraph of the statement if there is one."""
         key = problem.id, hint
         if key not in self.prompts:
-            asked = replace(problem, statement=f"{problem.statement}\n\n{hint}") if hint else problem
-            self.prompts[key] = self.tokenizer.encode_prompt(self.format.prompt(asked))
+            self.prompts[key] = self.tokenizer.encode_prompt(self.format.prompt(with_sentence(problem, hint)))
         return self.prompts[key]
 
     def solution_tokens(self, program: str, language: str = PYTHON.name) -> list[int]:

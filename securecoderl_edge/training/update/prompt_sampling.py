@@ -38,10 +38,10 @@ def sample_update(learner: Learner, update: Update, weight: float) -> tuple[Roll
 
     def sampled(problems: Sequence[Problem], *attempt: int) -> Rollout:
         seed = (*update.seed("sample"), *attempt)
-        return collect(learner, update.scorer, problems, size, ppo, *seed, hint=ppo.hint)
+        made = collect(learner, update.scorer, problems, size, ppo, *seed, hint=ppo.hint)
+        return with_coin_flips(made, update, *attempt)
 
     rollout = sampled(next_prompts(learner, update))
-    rollout = with_coin_flips(rollout, update)
     rewards = torch.tensor(rollout.rewards(weight, reward))
     last = rewards
     while count := min(left, (len(last) - len(rows_of_varied_groups(last, size))) // size):
@@ -49,7 +49,6 @@ def sample_update(learner: Learner, update: Update, weight: float) -> tuple[Roll
         problems = next_prompts(learner, update, rollout.problems, count, attempt)
         with learner.meter.within("resampling"):
             more = sampled(problems, attempt)
-        more = with_coin_flips(more, update, attempt)
         last = torch.tensor(more.rewards(weight, reward))
         rollout, rewards = rollout.joined(more), torch.cat([rewards, last])
     metrics: dict[str, Any] = {}

@@ -45,9 +45,9 @@ class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
     ``prompts`` are what they continue in training, by problem. ``hinted`` are the samples of each that were drawn under
-    the prompt with a hint. ``seconds_sample`` and ``seconds_score`` add up to the wall time;
-    programs that ran during decoding take no extra time. ``own`` are numbers that are not R, called ``own_name`` in
-    metrics: those of the user's own reward function, or random ones.
+    the prompt with a hint. ``seconds_sample`` and ``seconds_score`` add up to the wall time; programs that ran during
+    decoding take no extra time. ``own`` are numbers that are not R, called ``own_name`` in metrics: those of the user's
+    own reward function, or random ones.
     """
 
     problems: list[Problem]
@@ -196,8 +196,8 @@ def collect(
     """
     hints = ("", hint) if hint else ("",)
     share = samples // len(hints)
-    prompts = [tuple(learner.prompt_tokens(problem)) for problem in problems]
-    sampled_from = [tuple(learner.prompt_tokens(problem, each)) for problem in problems for each in hints]
+    asked = [tuple(learner.prompt_tokens(problem, each)) for problem in problems for each in hints]
+    prompts = asked[:: len(hints)]
     facts = [prompt_facts(problem, learner.format, learner.extract) for problem in problems]
     clock = [time.monotonic()]
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
@@ -219,7 +219,7 @@ def collect(
 
     ends = [each for each in facts for _ in hints] if ppo.end_with_program else None
     sampled = own_completions(
-        learner, sampled_from, share, ppo, *seed, on_finished=lambda done: submit(of_problem(done)), facts=ends
+        learner, asked, share, ppo, *seed, on_finished=lambda done: submit(of_problem(done)), facts=ends
     )
     completions = list(map(of_problem, sampled))
     clock.append(time.monotonic())
@@ -232,9 +232,9 @@ def collect(
         learner.meter.advance()
     own = None
     if learner.own_reward is not None:
-        asked = [problems[done.prompt] for done in completions]
+        scored = [problems[done.prompt] for done in completions]
         said = [texts[done.prompt, done.token_ids] for done in completions]
-        own = learner.own_reward.numbers(columns_of(list(map(learner.format.prompt, asked)), said, asked, scores))
+        own = learner.own_reward.numbers(columns_of(list(map(learner.format.prompt, scored)), said, scored, scores))
     clock.append(time.monotonic())
     if learner.team.count > 1:
         numbers = own or [None] * len(completions)
