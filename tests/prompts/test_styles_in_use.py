@@ -129,7 +129,7 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
         runtime = open_runtime(spec, RuntimeSettings("cpu", threads=1))
         format = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         assert format.style == style
-        name, ids = next(iter(trained.items()))
+        (name, _), ids = next(iter(trained.items()))
         prompt = format.prompt(by_id[name])
         ((completion,),) = runtime.generate([prompt], 1, Sampling(0.0, 1))
         assert completion.prompt_tokens == len(ids) == runtime.count_tokens(prompt)
@@ -173,9 +173,9 @@ def test_prompts_over_the_budget_are_left_out_or_cut_and_said_so(
         train(chosen, tmp_path / overlong, say=lines.append)
         assert said in lines
         (learner,) = learners
-        assert ("p3" in learner.prompts) is (overlong == "truncate")
+        assert (("p3", "") in learner.prompts) is (overlong == "truncate")
         assert max(map(len, learner.prompts.values())) <= 120
-    assert CUT in learner.tokenizer.decode(learner.prompts["p3"])
+    assert CUT in learner.tokenizer.decode(learner.prompts["p3", ""])
 
 
 def test_nothing_to_learn_from_is_an_error_that_names_the_way_out(

@@ -245,8 +245,8 @@ def test_processes_make_the_self_training_update_of_one(
     scorer: Scorer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def half_correct(*arguments: Any) -> Rollout:
-        made = collect(*arguments)
+    def half_correct(*arguments: Any, **options: Any) -> Rollout:
+        made = collect(*arguments, **options)
         scores = [replace(score, passed=score.total if score.sample == 0 else 0) for score in made.scores]
         return replace(made, scores=scores)
 
