@@ -79,10 +79,14 @@ class Team:
         self.collect([])
 
 
+class ProcessLostError(SceError):
+    """Another process of the team has ended."""
+
+
 class _Processes(Team):
     """Several processes.
 
-    Every method raises `SceError` if another process has ended.
+    Every method raises `ProcessLostError` if another process has ended.
     """
 
     def __init__(self) -> None:
@@ -128,10 +132,11 @@ class _Processes(Team):
         try:
             yield
         except RuntimeError as error:
-            with suppress(KeyboardInterrupt):  # the launcher has noticed, and ends this process too
+            # The launcher has noticed, and ends this process too; or all were told to end, and the other was faster.
+            with suppress(KeyboardInterrupt):
                 time.sleep(_SECONDS_UNTIL_NOTICED)
             reason = _PLACE_IN_GLOO.sub("", first_line(error)).partition(". ")[0]
-            raise SceError(
+            raise ProcessLostError(
                 f"process {os.environ['RANK']} stops because another process of the run has ended ({reason}). See its "
                 "message; the same command resumes from the last checkpoint"
             ) from None
@@ -152,7 +157,7 @@ def join(device: str) -> Team:
 
     Raises:
         UsageError: the environment is not that of a launcher.
-        SceError: another process has ended.
+        ProcessLostError: another process has ended.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return Team()

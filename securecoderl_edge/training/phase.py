@@ -27,6 +27,7 @@ from securecoderl_edge.training.checkpoint import (
     publish,
     save_checkpoint,
 )
+from securecoderl_edge.training.parallel import ProcessLostError
 from securecoderl_edge.training.recipe import rate_share, with_sft_epochs
 from securecoderl_edge.training.resources import Resources, prepare_phase
 from securecoderl_edge.training.selection import HeldOutResult, best_of, choose, evaluate_policy, result_from_record
@@ -65,7 +66,7 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
     Raises:
         SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf, a GPU that failed.
         Stopped: on request, after a checkpoint.
-        KeyboardInterrupt: it came during the phase; the update in work is discarded, and the one before it saved.
+        KeyboardInterrupt, ProcessLostError: in the phase; the update in work is discarded, and the one before it saved.
     """
     settings, team, held_out = resources.settings, resources.team, resources.held_out
     files = PhaseFiles(resources, number, name, key)
@@ -111,7 +112,7 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
             if stop and not is_last:
                 raise Stopped(f"{name} stopped after update {step} of {steps}")
         files.publish(learner)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ProcessLostError):
         if learner is not None:
             files.save_finished(learner)
         raise
