@@ -27,8 +27,11 @@ from securecoderl_edge.training.resources import Resources, longest_prompt_of, o
 from securecoderl_edge.training.reuse import find_adapter, phase_keys
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import TrainSettings
-from securecoderl_edge.training.update.learner import Learner, Update
+from securecoderl_edge.training.update.learner import SAMPLED, Learner, Update
 from securecoderl_edge.training.update.supervised import step_on
+
+# Of a phase, the last of which is timed: the first one of a process is slower.
+_UPDATES = 2
 
 
 def measure_plan(settings: TrainSettings, run: Run, say: Callable[[str], None] = lambda message: None) -> Plan:
@@ -68,9 +71,12 @@ def _measured(settings: TrainSettings, run: Run, say: Callable[[str], None]) -> 
                 settings = with_sft_epochs(settings, usable)
             prompt = longest_prompt_of(resources, learner, problems)
             longest = max(longest, prompt)
-            each = _time_one(resources, name, learner, problems)
+            seconds, sampled = _time_one(resources, name, learner, problems), learner.counted()[SAMPLED] // _UPDATES
+            holds_out = bool(resources.held_out)
             phases.append(
-                plan_phase(settings, precision, shape, name, prompt, each, bool(resources.held_out), teacher=teacher)
+                plan_phase(
+                    settings, precision, shape, name, prompt, seconds, holds_out, teacher=teacher, sampled=sampled
+                )
             )
         total = len(resources.fitted.problems) + resources.fitted.left_out
         counts = ProblemCounts(total, usable, resources.fitted.cut, len(resources.held_out))
@@ -99,7 +105,7 @@ def _time_one(resources: Resources, phase: str, learner: Learner, problems: list
     settings, scorer = replace(resources.settings, ppo=ppo, rft=rft, sampling=sampling), resources.scorer
     for group in learner.optimizer.param_groups:
         group["lr"] = 0.0
-    for step in (1, 2):  # the first one of a process is slower
+    for step in range(1, _UPDATES + 1):
         started = time.monotonic()
         row, rollout = UPDATES[phase](learner, Update(settings, phase, problems, step, scorer))
         return_free_memory()

@@ -261,22 +261,29 @@ def plan_phase(
     evaluates: bool = True,
     gpu: Gpu | None = None,
     teacher: Architecture | OtherArchitecture | None = None,
+    sampled: int = 0,
 ) -> PhasePlan:
     """The plan of one phase.
 
     Args:
         seconds: of an update, and of an evaluation.
         evaluates: whether problems are held out, as far as the settings demand it.
+        sampled: tokens that the update of these seconds sampled; 0: completions have the maximum length.
     """
     ppo, steps, is_sft = settings.ppo, phase_steps(settings)[name], name == "sft"
-    evaluations = 1 + -(-steps // settings.selection.every) if evaluates and settings.selection.problems else 0
+    of_update = 0 if is_sft else most_completions(settings, name) * ppo.max_tokens
+    budget: int | None = getattr(settings.phase(name), "max_tokens_sampled", None)
+    updates, most = steps, steps * of_update
+    if budget is not None:
+        updates, most = min(steps, -(-budget // (sampled or of_update))), min(most, budget + of_update - 1)
+    evaluations = 1 + -(-updates // settings.selection.every) if evaluates and settings.selection.problems else 0
     return PhasePlan(
         name=name,
         steps=steps,
         learning_rate=peak_rate(settings, name),
         sequences=settings.sft.batch_size if is_sft else ppo.batch_size,
         prompts=settings.sft.batch_size if is_sft else ppo.batch_size // ppo.samples_per_prompt,
-        most_tokens=None if is_sft else _most_tokens(settings, name, steps),
+        most_tokens=None if is_sft else most,
         evaluations=evaluations,
         memory=fitting_plan(
             shape,
@@ -288,15 +295,8 @@ def plan_phase(
             teacher,
         ),
         seconds_per_update=seconds[0] if seconds else None,
-        seconds=steps * seconds[0] + evaluations * seconds[1] if seconds else None,
+        seconds=updates * seconds[0] + evaluations * seconds[1] if seconds else None,
     )
-
-
-def _most_tokens(settings: TrainSettings, name: str, steps: int) -> int:
-    """The most that a phase samples: in all its updates, or in those up to its budget."""
-    of_update = most_completions(settings, name) * settings.ppo.max_tokens
-    budget: int | None = getattr(settings.phase(name), "max_tokens_sampled", None)
-    return steps * of_update if budget is None else min(steps * of_update, budget + of_update - 1)
 
 
 def assemble(

@@ -75,6 +75,20 @@ def test_a_faster_gpu_is_planned_to_be_faster(paper: TrainSettings) -> None:
     assert times == sorted(times, key=lambda each: -(each or 0))
 
 
+def test_a_budget_of_tokens_shortens_the_plan_by_the_updates_that_it_leaves_out(paper: TrainSettings) -> None:
+    of_update = paper.ppo.batch_size * paper.ppo.max_tokens
+    paper = replace(paper, phases=("binary",), selection=replace(paper.selection, problems=0))
+
+    def seconds(budget: int | None) -> float | None:
+        binary = replace(paper.binary, steps=8, max_tokens_sampled=budget)
+        return make_plan(replace(paper, binary=binary), V100).phases[0].seconds
+
+    whole = seconds(None)
+    assert whole is not None
+    assert seconds(100 * of_update) == whole
+    assert seconds(4 * of_update) == seconds(3 * of_update + 1) == pytest.approx(whole / 2)
+
+
 def test_a_plan_for_another_gpu_says_what_it_is_based_on(paper: TrainSettings) -> None:
     plan = make_plan(paper, V100)
     assert plan.gpu == V100
