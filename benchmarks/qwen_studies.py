@@ -15,20 +15,16 @@ PROBLEMS = Path("benchmarks/gpu_queue/problems")
 RECIPES = Path(__file__).with_name("gpu_queue") / "recipes"
 TRAINED = ("sft", "binary", "partial", "rft")  # phases
 OF_MODEL = ("model=qwen-0.5b", "base_precision=bf16")  # settings of all trainings
+OF_RFT = ("rft.updates_per_round=16", "rft.epochs=3", "rft.batch_size=32")  # those of recipes/functions.toml
 
 
 def reliable(folder: Path) -> Study:
-    """RL on the problems of the pilot and on a larger pool, and RFT on that pool, at equal sampled tokens."""
-    tests = str(PROBLEMS / "functions-eval.jsonl")
-    clean = Split("functions", "mbpp:clean", tests)
-    pool = Split("functions-pool", str(PROBLEMS / "functions-train.jsonl"), tests)
-
-    tokens = 800_000
+    """RL on the problems of the pilot, and RFT on the same, at equal sampled tokens."""
+    clean = Split("functions", "mbpp:clean", str(PROBLEMS / "functions-eval.jsonl"))
     arm = partial(Arm, measured_on=(clean,))
     arms = (
-        arm("reliable-binary", "RL", clean, ("binary",), ("binary.steps=200", f"binary.max_tokens_sampled={tokens}")),
-        arm("reliable-pool", "RL, larger pool", pool, ("binary",), settings_in("functions", "binary", tokens)),
-        arm("reliable-rft", "RFT, larger pool", pool, ("rft",), settings_in("functions", "rft", tokens)),
+        arm("reliable-binary", "RL", clean, ("binary",), ("binary.steps=200", "binary.max_tokens_sampled=400000")),
+        arm("reliable-rft", "RFT", clean, ("rft",), ("rft.steps=200", "rft.max_tokens_sampled=400000", *OF_RFT)),
     )
     return Study(
         "reliable",
@@ -37,7 +33,7 @@ def reliable(folder: Path) -> Study:
         arms,
         (1, 2, 3),
         samples=4,
-        comparisons=(("reliable-rft", "reliable-pool"),),
+        comparisons=(("reliable-rft", "reliable-binary"),),
         base_run=(arms[0], 1),
         evaluation=("--protocol", "evalplus", "--temperature", "0.2", "--max-tokens", "512", "--parallel", "128"),
         overrides=OF_MODEL,
