@@ -34,11 +34,11 @@ def results_on(
     else:
         asked = replace(problem, tests=tuple(Test(each, "?") for each in inputs), security_tests=(), checker="")
     asked = replace(asked, time_limit_s=_SECONDS)
-    distinct = list(dict.fromkeys(programs))
-    futures = [scorer.inspect_async(asked, program) for program in distinct]
-    runs = [result_of(future)[1] for future in futures]
+    futures = {program: scorer.inspect_async(asked, program) for program in programs}
+    # Each run is given up once it is read: it holds megabytes of output.
     return {
-        program: tuple(_result(each) for each in run.executions) for program, run in zip(distinct, runs, strict=True)
+        program: tuple(_result(each) for each in result_of(futures.pop(program))[1].executions)
+        for program in list(futures)
     }
 
 
