@@ -13,7 +13,6 @@ import ast
 import importlib.machinery
 import io
 import logging
-import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -127,6 +126,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     rules = rules or {}
     call_names = _module(Path(__file__).with_name("call_names.py"))
     call_arguments = _module(Path(__file__).with_name("call_arguments.py"))
+    comments = _module(Path(__file__).with_name("nosec.py"))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     settings = config.BanditConfig()
@@ -329,7 +329,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     def scan(source: str | bytes, path: str = FILE_NAME, errors: str = "raised") -> Scanned:
         if isinstance(source, bytes):
             data = io.BytesIO(source)
-            nosec = _nosec_lines(source) if rules.get("nosec") else {}
+            nosec = comments.silenced_by_line(source) if rules.get("nosec") else {}
             is_plain = source.isascii() and b"coding" not in b"".join(source.splitlines()[:2])
             text = source.decode("ascii", "replace")
         else:
@@ -362,20 +362,6 @@ def _is_import(call: ast.Call, name: str) -> bool:
 def _row(issue: Any, column: int, end: int, is_addition: bool) -> Row:
     text, ranks = str(issue.text)[:LONGEST_TEXT], (issue.severity, issue.confidence)
     return Row(issue.test_id, issue.cwe.id, *ranks, issue.lineno, column + 1, text, is_addition, end)
-
-
-def _nosec_lines(data: bytes) -> dict[int, Any]:
-    """What Bandit reads of comments: by line None, or the ids that it silences, none for all."""
-    from bandit.core import manager
-
-    lines = {}
-    try:
-        for token in tokenize.tokenize(io.BytesIO(data).readline):
-            if token.type == tokenize.COMMENT:
-                lines[token.start[0]] = manager._parse_nosec_comment(token.string)
-    except tokenize.TokenError:
-        pass
-    return lines
 
 
 def checks(rules: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:

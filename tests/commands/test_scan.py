@@ -487,8 +487,13 @@ def test_options_may_be_longer_than_an_argument_of_a_command(project: Path) -> N
 
 @pytest.mark.parametrize(
     ("comment", "is_silent"),
-    [("# nosec", True), ("#nosec: B605", True), ("# nosec start_process_with_a_shell", True), ("# nosec B101", False)],
-)
+    [
+        ("# nosec", True), ("#nosec: B605", True), ("# nosec start_process_with_a_shell", True),
+        ("# nosec B101", False),
+        ("# nosec B605,B101", True), ("# nosec b605 - read it", True), ("# nosec: it is our own", True),
+        ("# noqa: S605 # nosec", True), ("# nosec B9605", False), ("# nosecrets are in it", False),
+    ],
+)  # fmt: skip
 def test_comments_silence_what_they_name_if_they_are_respected(project: Path, comment: str, is_silent: bool) -> None:
     (project / "a.py").write_text(f"import os\nos.system(\n    input()\n)  {comment}\n")
     assert ids("a.py") == ["a.py:2:B605"]
