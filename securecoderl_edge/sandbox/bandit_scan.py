@@ -35,6 +35,8 @@ _PLAIN_NODES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmp
 # What a check may look at to be asked about a name only once: in every file, and in a file until its next import.
 _NAME, _IMPORTS = {"qualname", "name"}, {"imports"}
 _MOST_NAMES = 20_000
+# Modules whose checks ask whether they are imported, but not whether a part of them is.
+_ASKED_FOR = {"tarfile", "torch", "yaml"}
 # The check that looks for characters which are not ASCII, line by line and one by one.
 _BIDI = "B613"
 
@@ -262,6 +264,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
 
         def look_again(self) -> None:
             """Run the plugins on calls whose name or arguments can mean something else than Bandit took them for."""
+            self.note_parts()
             is_plain = self.meanings.is_plain
             calls = [(node, given, set() if is_plain else self.meanings.of(node.func)) for node, given in self.calls]
             for node in self.meanings.given():
@@ -270,6 +273,15 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             for call in calls:
                 for again in call_arguments.other_calls(*call, self.meanings):
                     self.tester.run_tests(again, "Call")
+
+        def note_parts(self) -> None:
+            """Ask again what is asked only where the whole of a module is imported, and a part of it is."""
+            if whole := {each.partition(".")[0] for each in self.imports} & _ASKED_FOR - self.imports:
+                self.imports |= whole  # of all contexts
+                self.tester.in_file.clear()
+                self.tester.until_import.clear()
+                for _, given in self.calls:
+                    self.tester.run_tests(given, "Call")
 
         def update_scores(self, scores: dict[str, list[int]]) -> None:
             """Scores are Bandit's own summary; we count issues."""
