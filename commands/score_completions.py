@@ -35,6 +35,8 @@ def score_completions(config: ScoreConfig) -> bool:
     config.refuse(("language",), "--completions")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
+    if missing_ids := {each.id for each in problems} - {each.problem.id for each in submissions}:
+        say(f"{len(missing_ids)} of {len(problems)} problems have no completion, and do not count")
     out = Path(config.out) if config.out is not None else None
     with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as append:
         scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}

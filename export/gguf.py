@@ -172,7 +172,7 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
         if index is not None:
             add(index)
     writer.add_add_bos_token(vocabulary.adds_bos)
-    writer.add_add_eos_token(vocabulary.adds_eos)
+    writer.add_add_eos_token(False)
     writer.add_add_space_prefix(vocabulary.adds_space)
     if vocabulary.chat_template:
         writer.add_chat_template(vocabulary.chat_template)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, peft_config, read_lora_config
-from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.architecture import Architecture, read_architecture
 from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from securecoderl_edge.models.gguf.folder import gguf_weights
 from securecoderl_edge.models.loading import load_base
@@ -34,6 +34,7 @@ COMPANION_FILES = (
     "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "LICENSE",
 )  # fmt: skip
 _SHARD_BYTES = 1 << 30
+_HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,11 @@ def _merge_by_transformers(base: Path, adapter: Path | None, out: Path, dtype: s
     kind: torch.dtype = getattr(torch, dtype)
     model = load_base(base)
     if adapter is not None:
-        model = PeftModel.from_pretrained(model, str(adapter), config=peft_config(adapter)).merge_and_unload()
+        config, head = peft_config(adapter), model.get_output_embeddings()
+        names = {name for name, module in model.named_modules() if module is head} & set(config.target_modules)
+        if names and head.weight is model.get_input_embeddings().weight:
+            raise _shared(adapter, base, *names)
+        model = PeftModel.from_pretrained(model, str(adapter), config=config).merge_and_unload()
     for name, tensor in model.named_parameters():
         tensor.data = _cast(name, tensor.data, kind)
     model.save_pretrained(out)
@@ -221,7 +226,7 @@ def weights_of(base: Path, shape: Architecture) -> list[str]:
         if shapes.get(name) != sizes:
             raise UsageError(f"{base}: weight {name}: expected shape {sizes}, found {shapes.get(name, 'none')}")
     for name in shapes:
-        is_copy = name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
+        is_copy = name.endswith("rotary_emb.inv_freq") or (name == _HEAD and shape.tied)
         if name not in expected and not is_copy:
             raise UsageError(f"{base}: unknown weight {name} for a {shape.family} model")
     return [name for name in shapes if name in expected]
@@ -231,9 +236,11 @@ def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
     """Check that the base has the weights that an update changes, in the same shapes.
 
     Raises:
-        UsageError: it does not: the adapter was trained on another model.
+        UsageError: it does not: the adapter was trained on another model; or the base shares one with its embedding.
     """
     shapes = tensor_shapes(base)
+    if adapter is not None and _HEAD in update.factors and read_architecture(base).tied:
+        raise _shared(adapter, base, _HEAD)
     for name, (lower, upper) in update.factors.items():
         expected = (upper.shape[0], lower.shape[1])
         if shapes.get(name) != expected:
@@ -242,6 +249,13 @@ def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
                 f"{adapter} was trained on another base model than {base}: it changes {name} {expected}, but the base "
                 f"{difference}"
             )
+
+
+def _shared(adapter: Path, base: Path, name: str) -> UsageError:
+    return UsageError(
+        f"{adapter}: it changes {name}, whose weights {base} shares with its embedding, so it cannot be merged. "
+        "Train it without this layer"
+    )
 
 
 def _plan_shards(shapes: dict[str, tuple[int, ...]], element_bytes: int) -> list[list[str]]:

@@ -57,7 +57,6 @@ class Vocabulary:
     pad: int | None
     unknown: int | None
     adds_bos: bool
-    adds_eos: bool
     adds_space: bool
     normalizer: str | None
     chat_template: str | None
@@ -93,8 +92,8 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         normalizer = _normalizer(where, document)
     _refuse_unsupported(where, document, pre)
     bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    if tokenizer.before not in ((), (bos,)) or tokenizer.after not in ((), (eos,)):
-        raise UsageError(f"{where}: it adds more than a start and an end token, which llama.cpp does not support")
+    if tokenizer.before not in ((), (bos,)):
+        raise UsageError(f"{where}: it adds more than a start token, which llama.cpp does not support")
     tokens, types = _tokens(document, size, where, is_sentencepiece, (bos, eos))
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     ids = {name: tokenizer.id_of(text) for name, text in special_tokens(base).items()}
@@ -114,7 +113,6 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         pad=ids.get("pad_token"),
         unknown=ids.get("unk_token"),
         adds_bos=bool(tokenizer.before),
-        adds_eos=bool(tokenizer.after),
         adds_space=adds_space,
         normalizer=normalizer,
         chat_template=template.source if template is not None else None,

@@ -90,7 +90,7 @@ def build_adapter(folder: Path, base: Path, **changes: Any) -> Path:
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(0, 0.2)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, save_embedding_layers=False)  # as `save_adapter`
     return folder
 
 

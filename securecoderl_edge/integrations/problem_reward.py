@@ -19,7 +19,7 @@ from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer, Submission
 
-# A trainer's completion: text, or the messages of a conversation, the last of which the model wrote.
+# A trainer's completion: text, or the messages of a conversation, which may end with the result of a tool.
 TrainerCompletion = str | Sequence[Mapping[str, Any]]
 
 PARTS = ("reward", "reward_paper", "r_func", "r_sec", "r_tests")
@@ -98,10 +98,10 @@ class ProblemReward:
 
 
 def text_of(completion: TrainerCompletion) -> str:
-    """The text of a completion; of messages, that of the last one, without images and tool calls."""
+    """The text of a completion; of messages, that of the model's last one, without images and tool calls."""
     if isinstance(completion, str):
         return completion
-    content = completion[-1].get("content") if completion else None
+    content = next((each.get("content") for each in reversed(completion) if each["role"] == "assistant"), None)
     if isinstance(content, str):
         return content
     return "".join(part.get("text") or "" for part in content or () if part.get("type") == "text")

@@ -34,7 +34,7 @@ class Tokenizer:
         eos_token_id: the token that ends a text.
         pad_token_id: fills rows of a batch; the EOS token if the model names none.
         ends: EOS and stop tokens.
-        before, after: tokens that a prompt gets: none, or usually a start token before it.
+        before: tokens that a prompt gets before it: none, or usually a start token.
         backend: the ``tokenizers.Tokenizer``.
     """
 
@@ -43,14 +43,13 @@ class Tokenizer:
     pad_token_id: int
     ends: frozenset[int]
     before: tuple[int, ...]
-    after: tuple[int, ...]
     backend: Any = field(repr=False)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Token ids of a prompt; it gets no second start token if it begins with one, as chat templates do."""
         ids = self.encode(text)
         starts = self.bos_token_id is not None and ids[:1] == [self.bos_token_id]
-        return [*(() if starts else self.before), *ids, *self.after]
+        return [*(() if starts else self.before), *ids]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text alone, such as an answer that follows a prompt; see `text.SEAM`.
@@ -82,7 +81,7 @@ class Tokenizer:
         return None if token is None else int(token)
 
     def document(self) -> dict[str, Any]:
-        """The tokenizer.json that says all of it but ``before`` and ``after``."""
+        """The tokenizer.json that says all of it but ``before``."""
         return dict(json.loads(self.backend.to_str()))
 
 
@@ -143,9 +142,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         raise SceError(f"{folder}: the tokenizer has no end-of-sequence (EOS) token; add eos_token_id to config.json")
     # So that they are found in texts and left out of decoded ones, whatever tokenizer.json says of them.
     backend.add_special_tokens([texts[name] for name in ("bos_token", "eos_token") if ids.get(name) is not None])
-    before, after = _around(backend)
-    before = _with(before, bos, settings.get("add_bos_token"), at_end=False)
-    after = _with(after, eos, settings.get("add_eos_token"), at_end=True)
+    before = _before(backend, bos, settings.get("add_bos_token"))
     start = bos if bos is not None else read_json_if_there(folder / "config.json").get("bos_token_id")
     pad = ids.get("pad_token")
     tokenizer = Tokenizer(
@@ -154,7 +151,6 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         pad_token_id=eos if pad is None else pad,
         ends=end_tokens(folder, eos),
         before=before,
-        after=after,
         backend=backend,
     )
     if tokenizer.decode(tokenizer.encode(_CODE)) not in (
@@ -231,21 +227,17 @@ def _tokens_without_row(backend: Any, folder: Path, settings: dict[str, Any]) ->
     return set(beyond.values())
 
 
-def _around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens that the post-processor puts before and after a text."""
+def _before(backend: Any, start: int | None, wanted: Any) -> tuple[int, ...]:
+    """The tokens that the post-processor puts before a text, with the start token if tokenizer_config.json asks for it.
+
+    What it puts behind a text, or ``add_eos_token`` asks for, is for texts to train on: behind it nothing would follow.
+    """
     try:
         alone, whole = (tuple(backend.encode("a", add_special_tokens=flag).ids) for flag in (False, True))
     except BaseException as error:
         raise _refusal(error) from None
-    at = next((start for start in range(len(whole)) if whole[start : start + len(alone)] == alone), 0)
-    return whole[:at], whole[at + len(alone) :]
-
-
-def _with(tokens: tuple[int, ...], token: int | None, wanted: Any, *, at_end: bool) -> tuple[int, ...]:
-    """``tokens`` with the outermost one added or taken away as tokenizer_config.json says, if it says so."""
-    has = token in (tokens[-1:] if at_end else tokens[:1])
-    if token is None or not isinstance(wanted, bool) or has == wanted:
+    tokens = whole[: next((at for at in range(len(whole)) if whole[at : at + len(alone)] == alone), 0)]
+    has = tokens[:1] == (start,)
+    if start is None or not isinstance(wanted, bool) or has == wanted:
         return tokens
-    if wanted:
-        return (*tokens, token) if at_end else (token, *tokens)
-    return tokens[:-1] if at_end else tokens[1:]
+    return (start, *tokens) if wanted else tokens[1:]

@@ -24,7 +24,7 @@ from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.blocks import Block, begins_block, find_blocks
 from securecoderl_edge.prompts.chat import Untemplated
-from securecoderl_edge.prompts.helpers import definitions_in, has_needed, with_helpers
+from securecoderl_edge.prompts.helpers import bound_by, bound_in, definitions_in, has_needed, with_helpers
 from securecoderl_edge.prompts.source_lines import (
     end_of_preamble,
     first_line,
@@ -65,7 +65,8 @@ _PROMPT = re.compile(
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
-_DEFINITION = re.compile(r"^(?:(?:async )?def|class) (\w+)", re.MULTILINE)
+# What an open function may use that follows it, a constant among it: other assignments are examples.
+_MAY_BE_USED = re.compile(r"(?:async def|def|class|import|from) |[A-Z][A-Z\d_]* *(?::[^=\n]+)?=(?!=)")
 _WORD = re.compile(r"\w+")
 _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
@@ -355,26 +356,28 @@ def _end_of_continuation(answer: str, facts: PromptFacts) -> tuple[int, bool]:
     """Find the end of a continuation, and whether other text is there: then it stays the end, whatever follows.
 
     Given code ends in an open function, which ends with the first line that is not indented, but for comments within it
-    and for functions that it uses. Without given code a file ends at a paragraph of prose or the text of another
-    problem; for a call problem also at the first assertion or print.
+    and for what it uses: functions with their decorators, constants, imports. Without given code a file ends at a
+    paragraph of prose or the text of another problem; for a call problem also at the first assertion or print.
     """
     stop = _UNINDENTED if facts.given_code else _NEXT_PROBLEM if facts.kind == "stdin" else _NEXT_STEP
     if facts.language != PYTHON.name:
         stop = _NEXT_BLOCK
     begun, seen, comments = False, 0, -1
     used: set[str] = set()
-    known = {facts.entry_point, *_DEFINITION.findall(facts.given_code)}
+    bound = {facts.entry_point, *bound_in(facts.given_code, facts.language)}
     for line in source_lines(answer, 0, facts.language):
         text = line_at(answer, line.start)
-        if stop is _UNINDENTED and line.is_statement and text.startswith("#"):
+        if stop is _UNINDENTED and line.is_statement and text.startswith(("#", "@")):
             comments = line.start if comments < 0 else comments
             continue
         is_other = line.is_statement and (
             stop.match(text) or (is_set_off(answer, line.start) and is_prose(text, facts.language))
         )
-        if is_other and stop is _UNINDENTED and (helper := _DEFINITION.match(text)):
-            used.update(_WORD.findall(answer, seen, line.start))
-            seen, is_other = line.start, helper[1] in known or helper[1] not in used
+        if is_other and stop is _UNINDENTED and _MAY_BE_USED.match(text):
+            before, seen = answer[seen : line.start], line.start
+            used.update(_WORD.findall(before))
+            bound |= bound_in(before, facts.language)
+            is_other = not bound_by(text) & (used - bound)
         if begun and is_other:
             return (line.start if comments < 0 else comments), True
         if text.strip():

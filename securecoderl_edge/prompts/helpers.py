@@ -51,12 +51,12 @@ def with_helpers(program: str, blocks: Sequence[str], language: str, entry_point
 
     What else is in such a block stays: a limit that it sets, or an example of its own.
     """
-    kept, own, used = [program], _own(program, language), set(_WORDS.findall(program))
+    kept, own, used = [program], bound_in(program, language), set(_WORDS.findall(program))
     for block in reversed(blocks):
         names = _offered(block, language, entry_point)
         if "*" in names or (names - own) & used:
             kept.append(block.rstrip("\n"))
-            own |= _own(block, language)
+            own |= bound_in(block, language)
             used.update(_WORDS.findall(block))
     return "\n\n".join(reversed(kept))
 
@@ -75,16 +75,16 @@ def _offered(block: str, language: str, entry_point: str) -> set[str]:
         if not is_inner and not _BEGINS_STATEMENT.match(statement):
             return set()
         if not is_inner or is_compound:
-            names |= _bound(statement.strip())
+            names |= bound_by(statement.strip())
         is_compound = is_compound if is_inner else _COMPOUND.match(statement) is not None
     return names
 
 
-def _own(program: str, language: str) -> set[str]:
+def bound_in(program: str, language: str) -> set[str]:
     """The names that a program binds anywhere, parameters among them."""
     statements = [statement.strip() for statement in _statements(program, language)]
     headers = [statement for statement in statements if _DEFINITION.match(statement)]
-    return set().union(*map(_bound, statements), *map(_PARAMETER.findall, headers))
+    return set().union(*map(bound_by, statements), *map(_PARAMETER.findall, headers))
 
 
 def _statements(program: str, language: str) -> Iterator[str]:
@@ -98,8 +98,8 @@ def _statements(program: str, language: str) -> Iterator[str]:
             yield program[start:end]
 
 
-def _bound(statement: str) -> set[str]:
-    """The names that a statement binds; ``*`` for all of a module."""
+def bound_by(statement: str) -> set[str]:
+    """The names that a statement binds, without the white space before it; ``*`` for all of a module."""
     if statement.startswith(("import ", "from ")):
         imported = re.sub(r"#.*|[()\\]", "", statement.rpartition("import ")[2])
         return {part.split()[-1].partition(".")[0] for part in imported.split(",") if part.strip()}

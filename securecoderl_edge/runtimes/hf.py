@@ -91,7 +91,7 @@ class HfRuntime:
         _require_memory(self.name, shape, self.base_precision, dtype.itemsize, self._free_gpu_bytes())
         model = load_base(folder, self.base_precision, device, products=dtype)
         if adapter is not None:
-            model = _with_adapter(model, adapter)
+            model = _with_adapter(model, adapter, is_ours=isinstance(shape, Architecture))
         self._model, self._decoder = model, None
         if isinstance(shape, Architecture):
             from securecoderl_edge.models.decoder import Decoder
@@ -305,13 +305,19 @@ def _require_memory(
         )
 
 
-def _with_adapter(model: object, adapter: Path) -> object:
+def _with_adapter(model: object, adapter: Path, *, is_ours: bool) -> object:
     """The model with the adapter at ``adapter`` active, scaled and placed as its configuration requires.
 
+    Args:
+        is_ours: `Decoder` computes the model, whose output layer gets no adapter.
+
     Raises:
+        UsageError: a layer that gets none has one.
         SceError: the adapter cannot be read or does not fit.
     """
     config = peft_config(adapter)
+    if is_ours and (others := sorted(name for name in config.target_modules if ".layers." not in name)):
+        raise UsageError(f"{adapter}: an adapter of {others[0]} is not supported, only of linear layers within layers")
     from peft import get_peft_model
 
     try:

@@ -13,7 +13,6 @@ import ast
 import importlib.machinery
 import io
 import logging
-import tokenize
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +35,8 @@ _PLAIN_NODES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmp
 # What a check may look at to be asked about a name only once: in every file, and in a file until its next import.
 _NAME, _IMPORTS = {"qualname", "name"}, {"imports"}
 _MOST_NAMES = 20_000
+# Modules whose checks ask whether they are imported, but not whether a part of them is.
+_ASKED_FOR = {"tarfile", "torch", "yaml"}
 # The check that looks for characters which are not ASCII, line by line and one by one.
 _BIDI = "B613"
 
@@ -127,6 +128,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     rules = rules or {}
     call_names = _module(Path(__file__).with_name("call_names.py"))
     call_arguments = _module(Path(__file__).with_name("call_arguments.py"))
+    comments = _module(Path(__file__).with_name("nosec.py"))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     settings = config.BanditConfig()
@@ -262,6 +264,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
 
         def look_again(self) -> None:
             """Run the plugins on calls whose name or arguments can mean something else than Bandit took them for."""
+            self.note_parts()
             is_plain = self.meanings.is_plain
             calls = [(node, given, set() if is_plain else self.meanings.of(node.func)) for node, given in self.calls]
             for node in self.meanings.given():
@@ -270,6 +273,15 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             for call in calls:
                 for again in call_arguments.other_calls(*call, self.meanings):
                     self.tester.run_tests(again, "Call")
+
+        def note_parts(self) -> None:
+            """Ask again what is asked only where the whole of a module is imported, and a part of it is."""
+            if whole := {each.partition(".")[0] for each in self.imports} & _ASKED_FOR - self.imports:
+                self.imports |= whole  # of all contexts
+                self.tester.in_file.clear()
+                self.tester.until_import.clear()
+                for _, given in self.calls:
+                    self.tester.run_tests(given, "Call")
 
         def update_scores(self, scores: dict[str, list[int]]) -> None:
             """Scores are Bandit's own summary; we count issues."""
@@ -329,7 +341,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
     def scan(source: str | bytes, path: str = FILE_NAME, errors: str = "raised") -> Scanned:
         if isinstance(source, bytes):
             data = io.BytesIO(source)
-            nosec = _nosec_lines(source) if rules.get("nosec") else {}
+            nosec = comments.silenced_by_line(source) if rules.get("nosec") else {}
             is_plain = source.isascii() and b"coding" not in b"".join(source.splitlines()[:2])
             text = source.decode("ascii", "replace")
         else:
@@ -362,20 +374,6 @@ def _is_import(call: ast.Call, name: str) -> bool:
 def _row(issue: Any, column: int, end: int, is_addition: bool) -> Row:
     text, ranks = str(issue.text)[:LONGEST_TEXT], (issue.severity, issue.confidence)
     return Row(issue.test_id, issue.cwe.id, *ranks, issue.lineno, column + 1, text, is_addition, end)
-
-
-def _nosec_lines(data: bytes) -> dict[int, Any]:
-    """What Bandit reads of comments: by line None, or the ids that it silences, none for all."""
-    from bandit.core import manager
-
-    lines = {}
-    try:
-        for token in tokenize.tokenize(io.BytesIO(data).readline):
-            if token.type == tokenize.COMMENT:
-                lines[token.start[0]] = manager._parse_nosec_comment(token.string)
-    except tokenize.TokenError:
-        pass
-    return lines
 
 
 def checks(rules: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:

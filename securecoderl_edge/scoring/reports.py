@@ -16,6 +16,7 @@ from urllib.parse import quote
 from securecoderl_edge import __version__
 from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, OURS, FileFinding
 from securecoderl_edge.sandbox.security import rank
+from securecoderl_edge.sandbox.source_files import place_of
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.text import escape_controls
 
@@ -133,7 +134,11 @@ def _rule(finding: FileFinding) -> dict[str, Any]:
 
 
 def _uri(path: str) -> dict[str, str]:
-    """Relative to where the scan ran, or absolute."""
+    """Relative to where the scan ran, or absolute if it is elsewhere: viewers follow no ``..``."""
+    if os.pardir in path.split(os.sep):
+        place = place_of(path)
+        below = os.path.relpath(place, os.path.realpath(os.curdir))
+        path = place if below.split(os.sep)[0] == os.pardir else below
     text = quote(os.fsencode(path))
     if os.path.isabs(path):
         return {"uri": f"file://{text}"}

@@ -116,7 +116,7 @@ def _message(message: Any, where: str) -> Message:
     if not calls and message.get("function_call") is not None:  # the older form
         calls = [{"function": message["function_call"]}]
     content = message.get("content")
-    if content is None and role == "assistant":
+    if content is None and role in ("assistant", "tool"):  # a call alone, or the result of a function without one
         content = ""
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
@@ -140,7 +140,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     arguments = function.get("arguments") or "{}"
     if isinstance(arguments, str):
         try:  # as strictly as the body: text that is not Unicode would end the model's process
-            arguments = read_body(arguments.encode())
+            arguments = read_body((arguments.strip() or "{}").encode())
         except Fault:
             raise invalid(where, 'has "arguments" that are not a JSON object') from None
     if not isinstance(arguments, dict):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
+from urllib.parse import unquote
 
 MOST_NODES, DEEPEST, LONGEST = 500, 24, 1 << 16
 _MOST_PROPERTIES, _MOST_VALUES, _MOST_REPEATED, _MOST_ALIKE, _LONGEST_POINTER = 64, 500, 1000, 16, 1000
@@ -174,12 +176,11 @@ class _Converter:
             raise SchemaError(f"{where}/$ref: expected a reference within the schema")
         if len(pointer) > _LONGEST_POINTER:
             raise SchemaError(f"{where}/$ref: more than {_LONGEST_POINTER} characters")
-        found = self._schema
-        for step in pointer.split("/")[1:]:
-            found = _member(found, step.replace("~1", "/").replace("~0", "~"))
-            if found is None:
-                raise SchemaError(f"{where}/$ref: {pointer[:100]} is missing")
-        return found
+        for text in (pointer, unquote(pointer)):
+            steps = (step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:])
+            if (found := reduce(_member, steps, self._schema)) is not None:
+                return found
+        raise SchemaError(f"{where}/$ref: {pointer[:100]} is missing")
 
     def _union(self, schemas: Any, where: str, depth: int) -> tuple[str, str, int]:
         if not isinstance(schemas, list) or not 0 < len(schemas) <= MOST_NODES:
@@ -308,8 +309,7 @@ class _Converter:
         return self._add(f'"\\"" char{{{least},{"" if most is None else most}}} "\\"" ws')
 
     def _counts(self, schema: Mapping[str, Any], low: str, high: str, where: str) -> tuple[int, int | None]:
-        """The bounds of a repetition; all that a grammar writes out are counted together."""
-        # Null is as if left out.
+        """The bounds of a repetition, null as if left out; all that a grammar writes out are counted together."""
         least, most = 0 if schema.get(low) is None else schema[low], schema.get(high)
         for name, count in ((low, least), (high, most)):
             if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):

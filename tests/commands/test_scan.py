@@ -315,6 +315,14 @@ def test_sarif_is_valid_and_has_what_the_viewer_of_github_needs(project: Path) -
         validate({**log, "version": "2.0"})
 
 
+def test_sarif_names_no_file_by_a_way_out_of_its_root(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project / "src" / "deep")
+    (run,) = json.loads(scan("../deep/medium.py", "../low.py", "--format", "sarif", code=1))["runs"]
+    places = [each["locations"][0]["physicalLocation"]["artifactLocation"] for each in run["results"]]
+    elsewhere = (project.resolve() / "src" / "low.py").as_uri()
+    assert places == [{"uri": "medium.py", "uriBaseId": "%SRCROOT%"}, {"uri": elsewhere}]
+
+
 @pytest.mark.parametrize("names", [("a.py", "b.py"), ("b.py", "a.py")])
 def test_sarif_gives_a_check_the_highest_severity_of_its_findings(project: Path, names: tuple[str, str]) -> None:
     texts = ("subprocess.call('ls', shell=True)", "subprocess.call(input(), shell=True)")
@@ -479,8 +487,13 @@ def test_options_may_be_longer_than_an_argument_of_a_command(project: Path) -> N
 
 @pytest.mark.parametrize(
     ("comment", "is_silent"),
-    [("# nosec", True), ("#nosec: B605", True), ("# nosec start_process_with_a_shell", True), ("# nosec B101", False)],
-)
+    [
+        ("# nosec", True), ("#nosec: B605", True), ("# nosec start_process_with_a_shell", True),
+        ("# nosec B101", False),
+        ("# nosec B605,B101", True), ("# nosec b605 - read it", True), ("# nosec: it is our own", True),
+        ("# noqa: S605 # nosec", True), ("# nosec B9605", False), ("# nosecrets are in it", False),
+    ],
+)  # fmt: skip
 def test_comments_silence_what_they_name_if_they_are_respected(project: Path, comment: str, is_silent: bool) -> None:
     (project / "a.py").write_text(f"import os\nos.system(\n    input()\n)  {comment}\n")
     assert ids("a.py") == ["a.py:2:B605"]

@@ -65,6 +65,12 @@ def test_scores_go_to_stdout_and_the_summary_to_stderr(problems: str, completion
     assert "level 4: passes all tests" in result.stderr
 
 
+def test_problems_without_a_completion_are_counted(problems: str, completions: str, tmp_path: Path) -> None:
+    some = write_jsonl(tmp_path / "some.jsonl", [{"id": "a", "completion": RIGHT}])
+    assert "1 of 2 problems have no completion" in score("--problems", problems, "--completions", some).stderr
+    assert "no completion" not in score("--problems", problems, "--completions", completions).stderr
+
+
 def test_a_row_holds_the_fields_of_a_score(problems: str, completions: str) -> None:
     row = rows(score("--problems", problems, "--completions", completions).stdout)[2]
     assert row["verdicts"] == ["pass", "wrong"]

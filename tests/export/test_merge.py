@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from other_models import build_other
 from tiny_models import build_adapter, build_model
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -149,3 +150,19 @@ def test_an_index_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> Non
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
     with pytest.raises(UsageError):
         weight_files(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings:UserWarning")  # PEFT knows of it
+@pytest.mark.parametrize("name", ["ours", "GPT-2"])
+def test_an_adapter_of_an_output_layer_that_is_the_embedding_is_refused(
+    name: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    base = tiny_model if name == "ours" else build_other(tmp_path / "base", name)
+    adapter = build_adapter(tmp_path / "adapter", base, target_modules=["lm_head"])
+    with pytest.raises(UsageError, match=r"lm_head.*shares with its embedding"):
+        write_merged(base, adapter, tmp_path / "merged")
+
+
+def test_an_adapter_of_an_output_layer_of_its_own_is_merged(tmp_path: Path) -> None:
+    base = build_model(tmp_path / "base", tie_word_embeddings=False)
+    assert_equals_peft(base, build_adapter(tmp_path / "adapter", base, target_modules=["lm_head", "q_proj"]))

@@ -25,6 +25,7 @@ from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.models.gguf.pre_tokenizers import ignores_merges, name_of, pre_tokenizer_of
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
+from securecoderl_edge.text import with_seams
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
 TEXTS = (
@@ -71,16 +72,24 @@ def test_llama_cpp_makes_the_tokens_that_training_makes(tmp_path: Path, style: s
     assert vocabulary.pre == STYLES[style]
     assert vocabulary.adds_bos == (style in ("deepseek-coder", "gemma", "llama-3", "mistral", "tekken"))
     assert vocabulary.adds_space == (style == "mistral")
-    assert (vocabulary.adds_eos, vocabulary.normalizer) == (False, "NFC" if style == "qwen" else None)
+    assert vocabulary.normalizer == ("NFC" if style == "qwen" else None)
     assert unequal(base, tmp_path / "m.gguf", (*TEXTS, *library(8))) == []
 
 
 @pytest.mark.parametrize(("style", "wanted"), [("llama-3", False), ("smollm2", True), ("gemma", False)])
-def test_the_file_adds_the_start_and_end_tokens_that_the_settings_ask_for(
-    tmp_path: Path, style: str, wanted: bool
-) -> None:
+def test_the_file_adds_the_start_token_that_the_settings_ask_for(tmp_path: Path, style: str, wanted: bool) -> None:
     base = write_model(tmp_path / "m", style, add_bos_token=wanted, add_eos_token=wanted)
     assert unequal(base, tmp_path / "m.gguf", ("x = 1", "<|im_start|>x", "<bos>x", "<|begin_of_text|>x")) == []
+
+
+@pytest.mark.parametrize("style", ["gemma", "smollm2"])
+def test_a_file_that_puts_an_end_token_behind_texts_puts_none_behind_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    key = "tokenizer.ggml.add_eos_token"
+    monkeypatch.setattr("gguf.GGUFWriter.add_add_eos_token", lambda writer, _: writer.add_bool(key, True))
+    base = write_model(tmp_path / "m", style)
+    assert unequal(base, tmp_path / "m.gguf", ("x = 1", with_seams("<|im_end|>x", ("<|im_end|>",)))) == []
 
 
 @pytest.mark.parametrize(
@@ -166,7 +175,7 @@ def change(base: Path, part: str, value: Any) -> Path:
                 "pair": [],
                 "special_tokens": {"<|im_end|>": {"id": "<|im_end|>", "ids": [2], "tokens": ["<|im_end|>"]}},
             },
-            "more than a start and an end token",
+            "more than a start token",
         ),
     ],
 )

@@ -82,6 +82,13 @@ def test_messages_without_text_are_an_empty_completion() -> None:
     assert text_of([{"role": "user", "content": "x"}, {"role": "assistant", "content": parts}]) == "ab"
 
 
+def test_what_a_tool_has_returned_is_no_completion() -> None:
+    result = {"role": "tool", "name": "search", "content": RIGHT}
+    assert text_of([*message(WRONG), result]) == WRONG
+    assert text_of([*message(WRONG), result, *message(RIGHT)]) == RIGHT
+    assert text_of([result]) == ""
+
+
 def test_an_unknown_problem_is_an_error(source: str) -> None:
     with pytest.raises(UsageError, match="unknown problem id 'c'"):
         Reward(source)([], [RIGHT], ["c"])

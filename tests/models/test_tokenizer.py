@@ -13,6 +13,7 @@ pytest.importorskip("tokenizers", reason="needs the train or the onnx extra")
 
 from places import SHARED
 from tokenizer_styles import STYLES, library, make, write_tokenizer
+from tokenizers import processors
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import NANO, base_folder
@@ -63,17 +64,29 @@ def test_a_name_of_a_special_token_with_a_seam_is_only_text(tmp_path: Path, styl
         seamed = with_seams(f"a{name}b", controls)
         assert not special & set(read.encode(seamed))
         assert read.decode(read.encode(seamed)).replace(" ", "") == f"a{name}b".replace(" ", "")
-        assert read.encode_prompt(seamed) == [*read.before, *read.encode(seamed), *read.after]
+        assert read.encode_prompt(seamed) == [*read.before, *read.encode(seamed)]
 
 
 @pytest.mark.parametrize("style", ["llama-3", "gemma", "smollm2"])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_an_explicit_setting_decides_over_the_post_processor(tmp_path: Path, style: str, wanted: bool) -> None:
-    write_tokenizer(tmp_path, style, add_bos_token=wanted, add_eos_token=wanted)
+    write_tokenizer(tmp_path, style, add_bos_token=wanted)
     read = read_tokenizer(tmp_path)
-    ids = read.encode_prompt("x")
-    assert (ids[0] == read.bos_token_id, ids[-1] == read.eos_token_id) == (wanted, wanted)
-    assert len(ids) == len(read.encode("x")) + 2 * wanted
+    assert read.encode_prompt("x") == [read.bos_token_id] * wanted + read.encode("x")
+
+
+@pytest.mark.parametrize("style", ["llama-3", "gemma", "smollm2"])
+def test_no_prompt_ends_with_the_end_token_whatever_is_put_behind_texts(tmp_path: Path, style: str) -> None:
+    tokenizer = write_tokenizer(tmp_path, style)
+    prompt, end = read_tokenizer(tmp_path).encode_prompt("x"), special_tokens(tmp_path)["eos_token"]
+    write_tokenizer(tmp_path, style, add_eos_token=True)
+    assert read_tokenizer(tmp_path).encode_prompt("x") == prompt
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    read = read_tokenizer(tmp_path)
+    assert read.encode_prompt("x")[-1] == read.encode("x")[-1] != read.eos_token_id
 
 
 @pytest.mark.parametrize("style", list(STYLES))

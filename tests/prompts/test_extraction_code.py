@@ -33,6 +33,32 @@ def test_an_open_function_ends_where_a_line_is_no_longer_indented(more: str) -> 
     assert program.rstrip() == f"{GIVEN}\n{BODY}".rstrip()
 
 
+@pytest.mark.parametrize(
+    "used",
+    [
+        "\n\n@cache\ndef helper(x, y):\n    return x * y\n\n\nFACTOR: int = 2\n",
+        "\n\nFACTOR = (\n    2\n)\n\n\n# It multiplies.\n@cache\n@count(\n    1\n)\n"
+        "async def helper(x, y):\n    return x\n",
+        "\n\nfrom operator import mul as helper\nFACTOR = int('2')\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "other",
+    [
+        "",
+        "\n@cache\ndef other(x):\n    return x\n",
+        "\n@cache\n",
+        "\nFACTOR = 3\n",
+        "\nnumbers = eval(input())\n",
+        "\nimport os\n",
+    ],
+)
+def test_what_an_open_function_uses_is_a_part_of_it_and_the_rest_is_not(used: str, other: str) -> None:
+    body = "    return [helper(number, FACTOR) for number in numbers]\n"
+    program = extract_program(f"{body}{used}{other}", PromptFacts.of(BEGUN, CODE))
+    assert program.rstrip() == f"{GIVEN}\n{body}{used}".rstrip()
+
+
 def test_unindented_lines_within_strings_and_brackets_do_not_end_a_function() -> None:
     body = '    text = """\nnot the end\n"""\n    return [\n2 * number\nfor number in numbers]\n'
     program = extract_program(f"{body}\nprint(1)\n", PromptFacts.of(BEGUN, CODE))

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from once import Once
-from tiny_models import build_model
+from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import device
@@ -107,3 +107,10 @@ def test_a_model_without_room_is_refused_before_it_is_loaded(wide: Path, monkeyp
     monkeypatch.undo()
     monkeypatch.setattr(hf, "available_memory_bytes", lambda: 15_000_000)
     HfRuntime(str(wide), threads=1, base_precision="int8").close()
+
+
+def test_an_adapter_of_a_layer_that_would_not_get_it_is_refused(tmp_path: Path) -> None:
+    base = build_model(tmp_path / "base", tie_word_embeddings=False)
+    adapter = build_adapter(tmp_path / "adapter", base, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(UsageError, match="an adapter of lm_head is not supported"):
+        HfRuntime(str(base), adapter, threads=1)

@@ -322,6 +322,9 @@ HIDDEN = {
         "import hashlib\nif 0: import zlib as hashlib\nprint(hashlib.md5(b'').hexdigest())",
         "import hashlib\nkind = 'md' + '5'\nhashlib.new(kind, b'')",
     ],
+    "B506": ["from yaml import load\nload(input())", "from yaml import Loader, load as l\nl(input(), Loader=Loader)"],
+    "B614": ["from torch import load\nload(input())", "import torch.nn\ntorch.load(input())"],
+    "B202": ["from tarfile import open as t\nwith t(input()) as f: f.extractall()"],
     "B602": [
         "import subprocess\nif 0: import math as subprocess\nsubprocess.call(input(), shell=True)",
         "import subprocess\nsubprocess.Popen(input(), -1, None, None, None, None, None, True, True)",
@@ -363,6 +366,8 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
         "import math\ntotal = 0\nfor x in range(9): total += math.sqrt(x) + x\nprint(total)",
         "class A:\n    len = len\n    def f(self): return self.len(input())",
         "extra = {}\ndef f(**extra): print(extra)\nf(**extra)",
+        "from yaml import SafeLoader, load\nload(input(), Loader=SafeLoader)\nload(input(), SafeLoader)",
+        "from tarfile import is_tarfile\nis_tarfile(input())",
     ],
 )
 def test_names_with_a_harmless_meaning_are_no_finding(scanner: SecurityScanner, program: str) -> None:

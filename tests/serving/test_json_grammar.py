@@ -109,6 +109,8 @@ SUM = {
         ({"type": "string", "format": "date"}, ['"2026-11-29"'], ['"2026-13-29"', '"x"']),
         ({"type": "string", "format": "uuid"}, ['"' + "0" * 8 + "-0000-0000-0000-" + "a" * 12 + '"'], ['"0"']),
         ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}, ["null"], ["1"]),
+        ({"$ref": "#/$defs/a%3Cb%25", "$defs": {"a<b%": {"type": "null"}}}, ["null"], ["1"]),
+        ({"$ref": "#/$defs/a%3Cb", "$defs": {"a%3Cb": {"type": "null"}}}, ["null"], ["1"]),
         (LINKED, ['{"list":{"value":1,"next":null}}', '{"list":{"value":1,"next":{"value":2,"next":null}}}'],
          ['{"list":null}', '{"list":{"value":1}}', '{"list":{"value":1,"next":{}}}']),
         (SUM, ["1", '{"left":1,"right":{"left":2,"right":-3}}'], ["null", '{"left":1}', '{"left":null,"right":1}']),

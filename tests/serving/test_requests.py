@@ -185,12 +185,14 @@ def test_what_tools_and_calls_may_lack_is_empty() -> None:
     bare = {"type": "function", "function": {"name": "f"}}
     null = {"type": "function", "function": {"name": "f", "parameters": None}}
     assert talk(tools=[null]).tools.schemas == talk(tools=[bare]).tools.schemas
-    for call in ({"name": "f"}, {"name": "f", "arguments": None}, {"name": "f", "arguments": ""}):
+    for call in ({"name": "f"}, *({"name": "f", "arguments": none} for none in (None, "", " \n"))):
         said = {"role": "assistant", "content": None}
         told = talk(messages=[USER, {**said, "tool_calls": [{"function": call}]}], tools=[bare]).messages
         older = talk(messages=[USER, {**said, "function_call": call}], tools=[bare]).messages
         assert told[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {}}
         assert older == told
+    result = {"role": "tool", "tool_call_id": None, "content": None}
+    assert talk(messages=[USER, result]).messages[1] == {"role": "tool", "content": ""}
 
 
 def test_the_task_is_a_field_of_chats() -> None:

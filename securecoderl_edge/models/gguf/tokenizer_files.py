@@ -57,7 +57,6 @@ def tokenizer_files_of(header: GgufHeader, size: int, path: Path) -> TokenizerFi
     # For some pre-tokenizers llama.cpp adds a start token because of their name.
     starts = kind == "llama" or ignores_merges(str(values.get("tokenizer.ggml.pre")))
     adds_bos = bool(values.get("tokenizer.ggml.add_bos_token", starts))
-    adds_eos = bool(values.get("tokenizer.ggml.add_eos_token", False))
     if "eos_token" not in ids or (adds_bos and "bos_token" not in ids):
         raise UsageError(f"{path}: the metadata name no start or end token; give the Hugging Face folder instead")
     document |= {
@@ -65,13 +64,12 @@ def tokenizer_files_of(header: GgufHeader, size: int, path: Path) -> TokenizerFi
         "truncation": None,
         "padding": None,
         "added_tokens": _added(tokens, types),
-        "post_processor": _post_processor(ids, texts, adds_bos, adds_eos),
+        "post_processor": _post_processor(ids, texts) if adds_bos else None,
     }
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         "add_bos_token": adds_bos,
-        "add_eos_token": adds_eos,
         **texts,
     }
     files = {
@@ -212,26 +210,18 @@ def _config_ids(ids: dict[str, int], header: GgufHeader, tokens: list[str], type
     return {**config, "eos_token_id": ends if len(ends) > 1 else eos}
 
 
-def _post_processor(
-    ids: dict[str, int], texts: dict[str, str], adds_bos: bool, adds_eos: bool
-) -> dict[str, Any] | None:
-    before = ["bos_token"] if adds_bos else []
-    after = ["eos_token"] if adds_eos else []
-    if not before and not after:
-        return None
+def _post_processor(ids: dict[str, int], texts: dict[str, str]) -> dict[str, Any]:
+    """The one that puts the start token before a text."""
+    start = texts["bos_token"]
 
     def template(sequence: str) -> list[dict[str, Any]]:
-        around = [[{"SpecialToken": {"id": texts[name], "type_id": 0}} for name in part] for part in (before, after)]
-        return [*around[0], {"Sequence": {"id": sequence, "type_id": 0}}, *around[1]]
+        return [{"SpecialToken": {"id": start, "type_id": 0}}, {"Sequence": {"id": sequence, "type_id": 0}}]
 
-    special = {
-        texts[name]: {"id": texts[name], "ids": [ids[name]], "tokens": [texts[name]]} for name in (*before, *after)
-    }
     return {
         "type": "TemplateProcessing",
         "single": template("A"),
         "pair": template("A") + template("B"),
-        "special_tokens": special,
+        "special_tokens": {start: {"id": start, "ids": [ids["bos_token"]], "tokens": [start]}},
     }
 
 

@@ -136,7 +136,8 @@ class LlamaModel:
         count = on_deep_stack(len(encoded), lambda: llama_cpp.llama_tokenize(*arguments))
         if count < 0:
             raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes; shorten it")
-        return list(tokens[:count])
+        # Behind an end token nothing would follow.
+        return list(tokens[: count - (is_whole and llama_cpp.llama_vocab_get_add_eos(self._vocabulary))])
 
     def controls(self) -> list[str]:
         """The names of tokens that are no text."""
