@@ -101,7 +101,7 @@ def text_of(completion: TrainerCompletion) -> str:
     """The text of a completion; of messages, that of the model's last one, without images and tool calls."""
     if isinstance(completion, str):
         return completion
-    content = next((each.get("content") for each in reversed(completion) if each["role"] == "assistant"), None)
+    content = next((each.get("content") for each in reversed(completion) if each.get("role") == "assistant"), None)
     if isinstance(content, str):
         return content
     return "".join(part.get("text") or "" for part in content or () if part.get("type") == "text")
