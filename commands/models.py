@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import data, new_console, say, talk, track
-from securecoderl_edge.commands.names import PATH, STORED
+from securecoderl_edge.commands.names import PATH, REMOVABLE, STORED
 from securecoderl_edge.commands.options import examples
 from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.errors import UsageError
@@ -86,7 +86,7 @@ def pull(name: str) -> None:
 
 
 @models.command()
-@click.argument("name", type=STORED)
+@click.argument("name", type=REMOVABLE)
 def rm(name: str) -> None:
     """Delete a pulled model, or an alias (not its file)."""
     from securecoderl_edge.models.stored import remove

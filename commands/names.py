@@ -20,7 +20,8 @@ class _NameOrPath(click.ParamType):  # type: ignore[type-arg]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         items = [CompletionItem(name) for name in self._known() if name.startswith(incomplete)]
-        return [*items, CompletionItem(incomplete, type="file")] if self._is_path else items
+        # First, for bash forgets at it what came before, and lists files where no name begins so.
+        return [CompletionItem(incomplete, type="file"), *items] if self._is_path else items
 
 
 class _Path(click.Path):
@@ -45,6 +46,12 @@ def _names() -> list[str]:
     return [*MODEL_NAMES, *aliases()]
 
 
+def _removable() -> list[str]:
+    from securecoderl_edge.models.stored import aliases, pulled
+
+    return [*pulled(), *aliases()]
+
+
 def _problem_sets() -> list[str]:
     from securecoderl_edge.problems.sources import built_in_sets
 
@@ -60,6 +67,7 @@ def _recipes() -> list[str]:
 PATH, PATH_TEXT, FOLDER = _Path(path_type=Path), _Path(), _Path(path_type=Path, file_okay=False)
 MODEL = _NameOrPath("MODEL", lambda: [*_names(), *_runs()])
 STORED = _NameOrPath("NAME", _names, is_path=False)
+REMOVABLE = _NameOrPath("NAME", _removable, is_path=False)
 PROBLEMS = _NameOrPath("FILE", _problem_sets)
 RECIPE = _NameOrPath("NAME|FILE", _recipes)
 RUN = _NameOrPath("RUN", _runs)

@@ -119,16 +119,14 @@ def files_of(paths: tuple[str, ...], config: ScanConfig, rules: ScanRules) -> Fo
         UsageError: there are none, other than named files that are all excluded.
     """
     from securecoderl_edge.languages.language import C
-    from securecoderl_edge.sandbox.file_scan import can_scan_c
     from securecoderl_edge.sandbox.source_files import EXCLUDED, Selection, find_sources, kinds_in_words
 
     selection = Selection(config.exclude, rules.exclude, rules.include, config.language)
     found = find_sources(paths, selection)
     in_c = [each for each in found.files if each.language == C]
-    if in_c and (config.analyzers == "off" or not can_scan_c()):
+    if in_c and config.analyzers == "off":
         found.files = [each for each in found.files if each.language != C]
-        why = "--analyzers off" if config.analyzers == "off" else "sce doctor has the command that installs one"
-        found.left_out += Counter({f".c without an analyzer ({why})": len(in_c)})
+        found.left_out += Counter({".c without an analyzer (--analyzers off)": len(in_c)})
     # A hook of a commit names what has changed, which may be excluded.
     is_excluded = set(found.left_out) == {EXCLUDED} and not any(Path(each).is_dir() for each in paths)
     if not found.files and not is_excluded:

@@ -44,6 +44,8 @@ def check_gate(
         reasons.append(f"{passing} of {len(scores)} programs pass all tests, under {float(100 * share):.10g}%")
     if config.fail_on is not None and at_or_above(counts, config.fail_on):
         reasons.append(f"{in_words(counts)} among findings and security tests")
+    if config.fail_on_denied and (trying := sum(bool(each.denied) for each in scores.values())):
+        reasons.append(f"{trying} of {len(scores)} programs tried what the sandbox refuses")
     if config.junit is not None:
         with write_atomically(Path(config.junit)) as file:
             file.write(junit("sce score", [_case(name, each, config) for name, each in scores.items()]))
@@ -53,7 +55,7 @@ def check_gate(
             file.write(json.dumps(sarif(found), indent=1) + "\n")
     if config.json and config.expect is None:
         click.echo(json.dumps(_document(scores, passing, counts, reasons), indent=1))
-    is_asked = is_shown or config.fail_under is not None or config.fail_on is not None
+    is_asked = is_shown or config.fail_under is not None or config.fail_on is not None or config.fail_on_denied
     return is_passed(reasons) if is_asked else not reasons
 
 
@@ -80,9 +82,17 @@ def _case(name: str, score: Score, config: ScoreConfig) -> Case:
     from securecoderl_edge.scoring.reports import Case
 
     is_unsafe = config.fail_on is not None and at_or_above(Counter(_severities(score)), config.fail_on) > 0
-    security = about_security(score)
-    failure = "" if score.passes_all_tests else verdict(score)
-    return Case(name, failure or (security[0] if is_unsafe else ""), "\n".join([verdict(score), *security]))
+    reasons = [] if score.passes_all_tests else [verdict(score)]
+    reasons += about_security(score)[:1] if is_unsafe else []
+    reasons += [f"it {score.tried}"] if config.fail_on_denied and score.tried else []
+    return Case(name, reasons[0] if reasons else "", "\n".join([verdict(score), *_against(score)]))
+
+
+def _against(score: Score) -> list[str]:
+    """What speaks against the security of a program, as lines."""
+    from securecoderl_edge.scoring.explain import about_security
+
+    return [*([f"it {score.tried}"] if score.tried else []), *about_security(score)]
 
 
 def _findings(name: str, score: Score) -> list[FileFinding]:
@@ -114,8 +124,6 @@ def _document(
 
 def show_program(name: str, score: Score) -> None:
     """Print the verdict on a program, and what speaks against its security."""
-    from securecoderl_edge.scoring.explain import about_security
-
     click.echo(without_commands(f"{on_one_line(name)}: {verdict(score)}"))
-    for line in about_security(score):
+    for line in _against(score):
         click.echo(f"  {without_commands(on_one_line(line))}")

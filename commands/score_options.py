@@ -82,6 +82,7 @@ class ScoreConfig:
         metavar="X",
     )
     fail_on: str | None = fail_on_setting("findings fail nothing", ("medium", "high"))
+    fail_on_denied: bool = setting(False, "Fail if a program tried what the sandbox refuses, such as a connection.")
 
     def refuse(self, names: Sequence[str], what: str) -> None:
         """Refuse flags that have no effect on ``what`` is scored.

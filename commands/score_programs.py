@@ -41,8 +41,8 @@ def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
     from securecoderl_edge.scoring.scorer import analyzers_of
 
     _check_alone(config)
-    for flag in ("junit", "sarif", "fail_on", "fail_under"):
-        if getattr(config, flag) is not None:
+    for flag in ("junit", "sarif", "fail_on", "fail_under", "fail_on_denied"):
+        if getattr(config, flag) not in (None, False):
             name = flag.replace("_", "-")
             raise UsageError(f"--{name} needs --expect, or a FOLDER. To scan files only, use sce scan.")
     if config.input is not None or config.json or config.target is not None or config.budget is not None:

@@ -31,6 +31,7 @@ from securecoderl_edge.text import on_one_line
 
 # The id of our own finding: a file that was not scanned, or not in full.
 NOT_SCANNED, _NOT_SCANNED = "SCE001", "not scanned in full"
+_NO_ANALYZER = "no analyzer of C is installed: sce doctor has the command, --analyzers off leaves C out"
 BANDIT, ADDED, OURS = "bandit", "sce, from another meaning of a name", "sce"
 # Files that are read and waiting per worker: enough to keep all busy.
 _AHEAD = 8
@@ -117,7 +118,8 @@ class FileScanner:
         else:
             found = self._scan_c(file, data) if file.language == C else self._scan_python(file, data)
         lines = data.splitlines() if found else []
-        kept = [_with_digest(each, lines) for each in found if self._is_wanted(each)]
+        # A call that two names reach is found twice.
+        kept = dict.fromkeys(_with_digest(each, lines) for each in found if self._is_wanted(each))
         return sorted(kept, key=lambda each: (each.line, each.column, each.test_id, each.text))
 
     def _is_wanted(self, each: FileFinding) -> bool:
@@ -167,9 +169,12 @@ class FileScanner:
             program = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             return [not_scanned(file.name, f"not UTF-8 text (byte {error.start})")]
+        if not find_analyzers():
+            return [not_scanned(file.name, _NO_ANALYZER)]
         run = self._opened_sandbox().run(program, language=C.name)
         if not run.parses or run.analysis is None:
-            why = run.error.replace(f"solution{C.suffix}", file.name).partition("\n")[0]
+            said = run.error.replace(f"solution{C.suffix}", file.name).splitlines() or [""]
+            why = next((line for line in said if "error:" in line), said[0])
             return [not_scanned(file.name, f"does not compile alone: {why}")]
         found = [self._of_analyzer(file, each) for each in run.analysis.findings]
         if run.analysis.failed:
@@ -214,15 +219,6 @@ class FileScanner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def can_scan_c() -> bool:
-    """Whether this machine has an analyzer of C.
-
-    Raises:
-        SceError: one is installed, but does not start.
-    """
-    return bool(find_analyzers())
 
 
 def _with_digest(finding: FileFinding, lines: list[bytes]) -> FileFinding:

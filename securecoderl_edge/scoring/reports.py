@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from securecoderl_edge import __version__
-from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, OURS, FileFinding
+from securecoderl_edge.sandbox.file_scan import BANDIT, NOT_SCANNED, OURS, FileFinding
 from securecoderl_edge.sandbox.security import rank
 from securecoderl_edge.sandbox.source_files import place_of
 from securecoderl_edge.scoring.score import Score
@@ -22,7 +22,9 @@ from securecoderl_edge.text import escape_controls
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # Ids of results that are no findings: a program that fails its tests, or a security test.
-FAILS, FAILS_SECURITY = "SCE002", "SCE003"
+FAILS, FAILS_SECURITY, DENIED = "SCE002", "SCE003", "SCE004"
+_OF_C = "gcc, cppcheck or a sanitizer"
+_OWN_NAMES = {FAILS: "fails_tests", FAILS_SECURITY: "fails_security_test", DENIED: "refused_attempt"}
 _LEVELS = {"HIGH": "error", "MEDIUM": "warning", "LOW": "note"}
 # GitHub's scale of `security-severity`, from 0 to 10: high from 7, medium from 4.
 _SCALE = {"HIGH": "8.0", "MEDIUM": "5.0", "LOW": "2.0"}
@@ -66,14 +68,23 @@ def finding_record(finding: FileFinding) -> dict[str, Any]:
 
 
 def findings_of_score(path: str, score: Score, failure: str) -> list[FileFinding]:
-    """The findings of a scored program, its failed security tests, and, if ``failure`` is not empty, that it fails."""
+    """The findings of a scored program, its failed security tests, what it tried in vain, and, if ``failure`` is not
+    empty, that it fails.
+    """
     found = [
-        FileFinding(**vars(each), path=path, text=f"{each.severity.lower()} security finding {each.test_id}")
+        FileFinding(
+            **vars(each),
+            path=path,
+            text=f"{each.severity.lower()} security finding {each.test_id}",
+            tool=BANDIT if each.test_id[1:].isdigit() else _OF_C,
+        )
         for each in score.findings
     ]
     for test in score.failed_security:
         text = f"fails the security test {test.name!r}: {test.verdict}"
         found.append(FileFinding(FAILS_SECURITY, test.cwe, "HIGH", "HIGH", 0, path, text=text, tool=OURS))
+    if score.tried:
+        found.append(FileFinding(DENIED, 0, "MEDIUM", "HIGH", 0, path, text=f"it {score.tried}", tool=OURS))
     if failure:
         found.append(FileFinding(FAILS, 0, "HIGH", "HIGH", 0, path, text=failure, tool=OURS))
     return found
@@ -88,7 +99,7 @@ def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
         if rank(each.severity) >= rank(worst.setdefault(each.test_id, each).severity):
             worst[each.test_id] = each
         index = places.setdefault(each.test_id, len(places))
-        seen[each.path, each.digest] += 1
+        seen[each.path, each.digest] += 1  # of equal ones in a file the fingerprint has the number
         is_complete &= each.test_id != NOT_SCANNED
         region = {"startLine": each.line, **({"startColumn": each.column} if each.column else {})}
         place = {"artifactLocation": _uri(each.path), **({"region": region} if each.line else {})}
@@ -99,7 +110,7 @@ def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
                 "level": _LEVELS.get(each.severity, "warning"),
                 "message": {"text": each.text},
                 "locations": [{"physicalLocation": place}],
-                "partialFingerprints": {"primaryLocationLineHash": f"{each.digest}:{seen[each.path, each.digest]}"},
+                **({"partialFingerprints": _fingerprint(each, seen)} if each.digest else {}),
                 "properties": {"severity": each.severity, "confidence": each.confidence, "tool": each.tool},
             }
         )
@@ -113,16 +124,21 @@ def sarif(findings: Iterable[FileFinding]) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
+def _fingerprint(finding: FileFinding, seen: Mapping[tuple[str, str], int]) -> dict[str, str]:
+    return {"primaryLocationLineHash": f"{finding.digest}:{seen[finding.path, finding.digest]}"}
+
+
 def _rule(finding: FileFinding) -> dict[str, Any]:
     # What viewers take for a weakness has the tag and the number; that tests fail is none.
     is_security = finding.test_id != FAILS
     tags = ["security"] * is_security + [f"external/cwe/cwe-{finding.cwe:03}"] * bool(finding.cwe)
     page = finding.page or cwe_page(finding.cwe)
     confidence = {"HIGH": "high", "MEDIUM": "medium", "LOW": "low"}.get(finding.confidence, "medium")
+    name = finding.name or _OWN_NAMES.get(finding.test_id, finding.test_id)
     return {
         "id": finding.test_id,
-        "name": finding.name,
-        "shortDescription": {"text": finding.name or finding.test_id},
+        "name": name,
+        "shortDescription": {"text": name},
         **({"helpUri": page} if page else {}),
         "defaultConfiguration": {"level": _LEVELS.get(finding.severity, "warning")},
         "properties": {

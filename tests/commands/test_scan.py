@@ -506,9 +506,26 @@ def test_programs_in_c_are_analyzed_and_those_that_need_other_files_are_named(pr
         "#include <stdlib.h>\nint main(void) {\n  char *p = malloc(3);\n  free(p);\n  free(p);\n}\n"
     )
     (project / "b.c").write_text('#include "own.h"\n')
-    found = json.loads(scan("a.c", "b.c", "--format", "json", code=1))["findings"]
+    (project / "c.c").write_text("int main(void) {\n  return none;\n}\n")
+    found = json.loads(scan("a.c", "b.c", "c.c", "--format", "json", code=1))["findings"]
     assert ("a.c", 415) in {(each["path"], each["cwe"]) for each in found}
-    assert [each["text"].startswith("does not compile alone: b.c") for each in found if each["path"] == "b.c"] == [True]
+    said = {each["path"]: each["text"] for each in found}
+    assert said["b.c"].startswith("does not compile alone: b.c:1:")
+    assert said["c.c"].startswith("does not compile alone: c.c:2:10: error: ")
+
+
+def test_programs_in_c_that_no_analyzer_reads_fail(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_scan, "find_analyzers", tuple)
+    (project / "a.c").write_text("int main(void) {}\n")
+    (project / "a.py").write_text("print(1)\n")
+    assert ids("a.c", "a.py") == ["a.c:None:SCE001"]
+    assert scan("a.c", "a.py", "--analyzers", "off", code=0) == ""
+
+
+def test_a_call_that_two_names_reach_is_reported_once(project: Path) -> None:
+    (project / "a.py").write_text("import hashlib\nmade = {1: hashlib.md5, 2: hashlib.md5}\nprint(made[2](b''))\n")
+    found = ids("a.py")
+    assert len(found) == len({*found}) >= 1
 
 
 def test_colors_are_for_terminals_that_want_them(project: Path) -> None:

@@ -619,6 +619,33 @@ def test_the_reports_of_a_gate_have_every_program_and_what_fails(tmp_path: Path)
     assert ["security-severity" in each for each in rules] == [True, False]
 
 
+def test_a_gate_tells_what_a_program_tried_in_vain_and_fails_by_it_if_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    hidden = "try:\n    open('/etc/shadow')\nexcept OSError:\n    pass\n"
+    for name, before in (("nosy", hidden), ("plain", "")):
+        (folder / f"{name}.py").write_text(f"{before}print(42)\n")
+        (folder / f"{name}.out").write_text("42\n")
+    assert "  it tried to read /etc/shadow: refused" in score(str(folder)).stdout.splitlines()
+    assert score(str(folder)).exit_code == 0
+    files = {name: tmp_path / name for name in ("junit", "sarif")}
+    flags = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    result = score(str(folder), "--fail-on-denied", *flags)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "failed: 1 of 2 programs tried what the sandbox refuses"
+    cases = list(ElementTree.parse(files["junit"]).getroot().iter("testcase"))
+    assert [case[0].get("message") if len(case) else "" for case in cases] == [
+        "it tried to read /etc/shadow: refused",
+        "",
+    ]
+    log = json.loads(files["sarif"].read_text())
+    validate(log)
+    (found,) = log["runs"][0]["results"]
+    assert (found["ruleId"], found["message"]["text"]) == ("SCE004", "it tried to read /etc/shadow: refused")
+    assert "partialFingerprints" not in found  # nothing to tell it by
+    assert [each["name"] for each in log["runs"][0]["tool"]["driver"]["rules"]] == ["refused_attempt"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
