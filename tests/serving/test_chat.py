@@ -129,6 +129,18 @@ def test_every_block_has_its_verdict_and_the_worst_counts(scorer: Scorer) -> Non
     assert [place.strip() for place in places] == [each.strip() for each in asked]
 
 
+@pytest.mark.parametrize("text", [
+    f"Here:\n\n````markdown\n# Both\n\n{block(RIGHT)}\nor\n\n{block(UNSAFE)}````\nDone.",
+    "So:\n" + "".join(f"> {line}" for line in f"{block(RIGHT)}or\n{block(UNSAFE)}".splitlines(keepends=True)),
+], ids=["Markdown", "quotation"])  # fmt: skip
+def test_every_block_within_another_one_is_checked(scorer: Scorer, text: str) -> None:
+    with talking(scorer, text) as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert [(each["program"], each["accepted"]) for each in checked["blocks"]] == [(RIGHT, True), (UNSAFE, False)]
+    assert (checked["accepted"], checked["program"]) == (False, UNSAFE)
+    assert len({(each["start"], each["end"]) for each in checked["blocks"]}) == 1
+
+
 def test_only_so_many_blocks_are_checked(scorer: Scorer) -> None:
     with talking(scorer, block(RIGHT) * 12, max_tokens=500) as (served, _):
         found = choices(served)[0]["sce"]["blocks"]
