@@ -170,6 +170,12 @@ def test_blocks_in_c_are_compiled_with_or_without_main(scorer: Scorer, c_compile
     assert found[1]["program"] == half
 
 
+@pytest.mark.parametrize("before", ["// Call it in main().\n", "/* main(\n) */\n", 'const char *told = "main()";\n'])
+def test_a_block_in_c_that_only_tells_of_main_gets_one(scorer: Scorer, c_compiler: None, before: str) -> None:
+    with talking(scorer, block(f"{before}int half(int n) {{ return n / 2; }}\n", "c")) as (served, _):
+        assert choices(served)[0]["sce"]["accepted"] is True
+
+
 def test_the_best_of_several_answers_come_first(scorer: Scorer) -> None:
     with talking(scorer, block("x = ("), "No code.", block(RIGHT)) as (served, _):
         found = choices(served, best_of=3, n=3)
