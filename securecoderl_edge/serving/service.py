@@ -246,7 +246,7 @@ class Service:
             except SceError as error:  # templates reject some orders of roles
                 raise Fault(400, str(error), param="messages") from None
         scorer = self._scorer.until(client.is_cancelled)
-        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, watcher)
+        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, watcher, wanted.is_ranked)
         answer = answerer.answer([wanted.problem], wanted.repairs)[0]
         prompt_tokens = min(candidate.completion.prompt_tokens for candidate in answer.candidates)
         return Result(_chosen(answer, wanted), prompt_tokens, answer.tokens)

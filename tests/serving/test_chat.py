@@ -184,6 +184,14 @@ def test_the_best_of_several_answers_come_first(scorer: Scorer) -> None:
     assert best[0]["sce"]["accepted"] is True
 
 
+@pytest.mark.parametrize(("fields", "asked"), [({"n": 2}, 2), ({"n": 2, "stream": True}, 2), ({"best_of": 2}, 3)])
+def test_programs_are_compared_only_if_their_order_counts(scorer: Scorer, fields: dict[str, Any], asked: int) -> None:
+    body = {"messages": [USER], "task": "program", "tests": DOUBLE, **fields}
+    with talking(scorer, block(RIGHT), block(f"# Another.\n{RIGHT}")) as (served, runtime):
+        assert served.ask("POST", CHAT, body).status == 200
+    assert len(runtime.tasks) == asked
+
+
 def test_a_stream_ends_with_the_verdict(scorer: Scorer) -> None:
     text = f"Here:\n{block(RIGHT)}Done."
     with talking(scorer, text) as (served, _):
