@@ -58,9 +58,10 @@ class RunningRequest(Watcher):
         choice = prompt * self._samples + sample
         if self._tools is None:
             self._piece(choice, text)
-        elif self._tools.begin:
+        elif not self._tools.is_forced:
             if choice not in self._writers:
-                self._writers[choice] = TextWriter((self._tools.begin,), partial(self._piece, choice))
+                signs = tuple(filter(None, (self._tools.begin,)))
+                self._writers[choice] = TextWriter(signs, partial(self._piece, choice))
             held = self._held.pop(choice, "") + text
             if choice in self._told or not self._tools.may_be_call(held):
                 self._told.add(choice)

@@ -363,6 +363,20 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     assert "[tools]" in str(runtime.tasks[0].prompt)
 
 
+@pytest.mark.parametrize(("text", "count"), [("I look at it.\n", 3), ('{"name": "look", "parameters": {}}', 0)])
+def test_words_of_a_model_whose_calls_have_no_sign_are_streamed(scorer: Scorer, text: str, count: int) -> None:
+    template = (
+        TEMPLATE.replace("<tool_call>\n", "").replace("\n</tool_call>", "").replace('"arguments":', '"parameters":')
+    )
+    format = PromptFormat("chat", ChatTemplate(template, {"eos_token": "<|end|>"}))
+    with serving(scorer, AbleRuntime(lambda _: text), format=format) as served:
+        events = served.ask("POST", CHAT, {"messages": [USER], "tools": [TOOL], "stream": True}).events[:-1]
+    deltas = [choice["delta"] for event in events for choice in event["choices"]]
+    pieces = [delta["content"] for delta in deltas if delta.get("content")]
+    assert len(pieces) >= count
+    assert ("".join(pieces), sum("tool_calls" in delta for delta in deltas)) == ((text, 0) if count else ("", 1))
+
+
 @pytest.mark.parametrize("value", ["3", r'"\ud800"', '"é"', "[[[]]]", "1e300", "9" * 300, '{"": null}'])
 def test_a_call_may_be_sent_back(scorer: Scorer, value: str) -> None:
     with talking(scorer, CALL.replace("3", value)) as (served, _):
