@@ -17,6 +17,7 @@ from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.conversation import _has_all
 from securecoderl_edge.serving.tools import Notation, find_notation, read_tools
 from securecoderl_edge.text import SEAM
 
@@ -266,6 +267,14 @@ def test_messages_that_cannot_fit_are_refused_before_they_are_a_prompt(
         answer = served.ask("POST", CHAT, {"messages": [USER], **fields})
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
     assert len(runtime.tasks) == 1
+
+
+def test_very_many_messages_are_looked_for_in_one_pass_and_in_any_order() -> None:
+    """A test that hangs here says that the time grows with the square of their number."""
+    texts = [f"{number:06}" for number in range(200_000)]
+    assert _has_all("".join(texts), texts)
+    assert _has_all("then: first", ["first", "then"])
+    assert not _has_all("first", ["first", "then"])
 
 
 def test_tools_and_calls_may_be_nested_deeply_but_not_without_end(scorer: Scorer) -> None:
