@@ -53,19 +53,21 @@ def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True, more: 
     Raises:
         SchemaError: see `json_grammar`.
     """
+    plain = [f"json-{number} ::= object" for number in range(len(schemas))]
+    left = LONGEST - len("\n".join((f"root ::= {root}", *more, *plain, *RULES, "")))
     rules = []
     for number, schema in enumerate(schemas):
-        converter = _Converter(schema, f"json-{number}", is_strict)
+        own = plain[number]
         try:
-            rules += converter.rules()
+            found = "\n".join(_Converter(schema, f"json-{number}", is_strict).rules())
+            if len(found) - len(own) > left:
+                raise SchemaError("too large")
+            own, left = found, left - (len(found) - len(own))
         except SchemaError:
             if is_strict:
                 raise
-            rules += [f"json-{number} ::= object"]
-    grammar = "\n".join((f"root ::= {root}", *more, *rules, *RULES)) + "\n"
-    if len(grammar) > LONGEST:
-        raise SchemaError("too large")
-    return grammar
+        rules.append(own)
+    return "\n".join((f"root ::= {root}", *more, *rules, *RULES)) + "\n"
 
 
 class _Converter:

@@ -288,7 +288,7 @@ def test_a_schema_of_tools_allows_all_that_holds_next_to_alternatives(
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {
     "type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}}}  # fmt: skip
-WALK = {"type": "function", "function": {"name": "walk"}}
+WALK = {"type": "function", "function": {"name": "walk", "parameters": {"additionalProperties": True}}}
 
 
 @pytest.mark.parametrize(
@@ -324,6 +324,38 @@ def test_a_call_follows_the_schema_of_its_tool_from_its_sign_on(allows: Allows) 
         assert allows(tools.grammar(), rest)
         assert len(tools.read(f"Well: {tools.begin}{rest}")[1]) == rest.count("arguments")
         assert not allows(tools.grammar(), rest.replace("look", "other").replace("{}", "[]"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "right"),
+    [
+        *((none, ["{}"]) for none in (None, {}, {"description": "None."}, {"type": "object", "properties": {}})),
+        ({"additionalProperties": True}, ["{}", '{"a": 1}']), ({"required": ["a"]}, ['{"a": 1}']),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": {"type": "integer"}}}}, ["{}", '{"a": 1}']),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_arguments_of_a_call_are_an_object_of_those_that_its_tool_has(
+    allows: Allows, parameters: Any, right: list[str]
+) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": parameters}}
+    tools = read_tools({"tools": [tool], "tool_choice": "required"}, Notation("", "name", "arguments", ""))
+    assert tools is not None
+    every = ("{}", '{"a": 1}', "5", '"a"', "[]", "null")
+    found = [each for each in every if allows(tools.grammar(), f'{{"name": "look", "arguments": {each}}}')]
+    assert found == right
+
+
+def test_tools_whose_schemas_have_no_room_in_a_grammar_take_any_object(allows: Allows) -> None:
+    wide = {"type": "object", "properties": {f"property {number}": {"type": "integer"} for number in range(60)}}
+    offered = [{"type": "function", "function": {"name": f"tool{each}", "parameters": wide}} for each in range(32)]
+    tools = read_tools({"tools": offered, "tool_choice": "required"}, Notation("", "name", "arguments", ""))
+    assert tools is not None
+    assert len(tools.grammar()) <= LONGEST
+    for name, is_bound in (("tool0", True), ("tool31", False)):
+        assert allows(tools.grammar(), f'{{"name": "{name}", "arguments": {{"property 7": 7}}}}')
+        assert allows(tools.grammar(), f'{{"name": "{name}", "arguments": {{"property 7": ""}}}}') != is_bound
+        assert not allows(tools.grammar(), f'{{"name": "{name}", "arguments": 7}}')
 
 
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "é", "\x01", "\u2028", "😀", "]", 'a"::=b'])
