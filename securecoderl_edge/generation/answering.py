@@ -53,6 +53,7 @@ class Answerer:
 
     Attributes:
         n: programs to sample for each problem.
+        is_ranked: whether their order counts: then those are compared that their checks do not tell apart.
     """
 
     runtime: Generator
@@ -61,6 +62,7 @@ class Answerer:
     sampling: Sampling
     format: PromptFormat = OURS
     watcher: Watcher = SILENT
+    is_ranked: bool = True
 
     def answer(self, problems: Sequence[Problem], repairs: int = 0) -> list[Answer]:
         """Sample programs for each problem, check, repair and rank them.
@@ -87,7 +89,7 @@ class Answerer:
             again = self._sampled(list(attempts.values()), anew)
             for index, new in zip(attempts, again, strict=True):
                 answers[index] = _joined(answers[index], new)
-        return self.compare(answers)
+        return self.compare(answers) if self.is_ranked else answers
 
     def _sampled(self, problems: Sequence[Problem], sampling: Sampling) -> list[Answer]:
         prompts = [self.format.prompt(problem) for problem in problems]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_CHECKED = 8
 _NOT_FOR_CHECKS = frozenset(("", "h", "cpp", "c++"))
 _MAIN = re.compile(r"\bmain\s*\(")
+# Of a program in C: comments and strings, which may tell that `main` calls it.
+_WORDS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|([\"'])(?:\\.|(?!\1)[^\\\n])*\1?", re.DOTALL)
 _ADDED_MAIN = "\nint main(void) { return 0; }\n"
 
 
@@ -153,7 +155,8 @@ def _language_of(block: CodeBlock) -> str | None:
 
 def _compilable(program: str, language: str) -> str:
     """A program of a block; functions in C alone get a `main`, behind them so that lines keep their numbers."""
-    return program if language == PYTHON.name or _MAIN.search(program) else program + _ADDED_MAIN
+    has_main = language == PYTHON.name or _MAIN.search(_WORDS.sub(" ", program))
+    return program if has_main else program + _ADDED_MAIN
 
 
 def _tested_program(text: str, problem: Problem, format: PromptFormat, has_blocks: bool) -> str:

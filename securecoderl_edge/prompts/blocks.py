@@ -8,6 +8,7 @@ ends with the text, or where a labelled one begins.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from securecoderl_edge.languages.language import LANGUAGES
@@ -57,28 +58,31 @@ class Block:
 
 
 def find_blocks(text: str, language: str) -> list[Block]:
-    """The blocks of a text in order."""
+    """The blocks of a text in order; those within one of Markdown, or a quotation, have the place of the whole."""
     found: list[Block] = []
+    for block in _blocks(text, language):
+        found += _within(block, text, language) or [block]
+    return found
+
+
+def _blocks(text: str, language: str) -> Iterator[Block]:
     end = count = 0
     while (opened := _next(text, end, language)) is not None:
         count = count + 1 if text.find("\n", end, opened.start) < 0 else 1
         end = opened.end
-        found.append(_within(opened, text, language) or opened)
+        yield opened
         if count >= _MOST_IN_A_LINE:
             end = line_end if (line_end := text.find("\n", end)) >= 0 else len(text)
-    return found
 
 
-def _within(block: Block, text: str, language: str) -> Block | None:
-    """The first block within one of Markdown, or within a quotation; it takes the place of the whole."""
+def _within(block: Block, text: str, language: str) -> list[Block]:
     if block.label in ("markdown", "md"):
         inner = block.program
     elif text.startswith(">", block.start):
         inner = _QUOTE.sub("", text[block.start : block.end])
     else:
-        return None
-    found = _next(inner, 0, language)
-    return found and replace(found, start=block.start, end=block.end)
+        return []
+    return [replace(each, start=block.start, end=block.end) for each in _blocks(inner, language)]
 
 
 def begins_block(line: str) -> bool:

@@ -29,7 +29,10 @@ def has_needed(program: str, language: str, entry_point: str) -> int:
     or prints. 0: none of these.
     """
     if language == C.name:
-        return 2 * (re.search(rf"\b{re.escape(entry_point or 'main')}\s*\([^;{{}}]*\)\s*{{", program) is not None)
+        named = re.compile(rf"\b{re.escape(entry_point or 'main')}\s*\(")
+        # What is before each brace, from the last statement on: a text of names alone is read once.
+        heads = (re.split("[;}]", before)[-1] for before in program.split("{")[:-1])
+        return 2 * any(head.rstrip().endswith(")") and named.search(head) is not None for head in heads)
     if not entry_point:
         return (1 + bool(_READS.search(program))) if _PRINTS.search(program) else 0
     name = re.escape(entry_point)

@@ -47,6 +47,13 @@ class Connection(H11Protocol):
         elif data:
             self.cycle.keep_alive = False  # h11 would take them for a bad request
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP; behind an answer that came before the end of its request, only close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         self._active = time.monotonic()

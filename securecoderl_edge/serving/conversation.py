@@ -73,12 +73,23 @@ def prompt_of(chat: ChatTemplate, messages: Sequence[Message], tools: Sequence[M
             failure = failure or error
             continue
         # Some templates leave messages out whose place they do not expect.
-        expected = (chat.as_text(each["content"]) for each in arranged if each["role"] in ("system", "user"))
-        if all(text.strip() in prompt for text in expected):
+        expected = [chat.as_text(each["content"]).strip() for each in arranged if each["role"] in ("system", "user")]
+        if _has_all(prompt, expected):
             return prompt
         failure = failure or SceError("the chat template leaves out a message; send system messages first")
     assert failure is not None
     raise failure
+
+
+def _has_all(prompt: str, texts: Sequence[str]) -> bool:
+    """Whether a prompt has all texts. Each is first looked for behind the one before: there may be very many."""
+    place = 0
+    for text in texts:
+        found = prompt.find(text, place)
+        place = found if found >= 0 else prompt.find(text)
+        if place < 0:
+            return False
+    return True
 
 
 def _arrangements(messages: Sequence[Message]) -> Iterator[list[Message]]:

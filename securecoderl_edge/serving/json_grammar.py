@@ -12,38 +12,18 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
+from securecoderl_edge.serving.json_rules import FORMATS, RULES, SAFE_BOUNDS
+
 MOST_NODES, DEEPEST, LONGEST = 500, 24, 1 << 16
 _MOST_PROPERTIES, _MOST_VALUES, _MOST_REPEATED, _MOST_ALIKE, _LONGEST_POINTER = 64, 500, 1000, 16, 1000
-_SPACE = 'ws ::= (" " | "\\n" [ \\t]{0,20})?'
-_CHAR = r'char ::= [^"\\\x7F\x00-\x1F] | [\\] (["\\bfnrt] | "u" [0-9a-fA-F]{4})'
-_ANY = (
-    'value ::= object | array | string | number | ("true" | "false" | "null") ws',
-    'object ::= "{" ws (string ":" ws value ("," ws string ":" ws value)*)? "}" ws',
-    'array ::= "[" ws (value ("," ws value)*)? "]" ws',
-    'string ::= "\\"" char* "\\"" ws',
-    'number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,3})? ws',
-    'integer ::= "-"? ([0-9] | [1-9] [0-9]{0,15}) ws',
-    'boolean ::= ("true" | "false") ws',
-    'null ::= "null" ws',
-    _CHAR,
-    _SPACE,
-)
-_DATE = '[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | [1-2] [0-9] | "3" [0-1])'
-_TIME = '([01] [0-9] | "2" [0-3]) ":" [0-5] [0-9] ":" [0-5] [0-9] ("." [0-9]{3})? ("Z" | [-+] [0-9]{2} ":" [0-9]{2})'
-_FORMATS = {
-    "date": _DATE,
-    "time": _TIME,
-    "date-time": f'{_DATE} "T" {_TIME}',
-    "uuid": '[0-9a-f]{8} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{4} "-" [0-9a-f]{12}',
-}
 _KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
 # Keys that do not say what is valid.
-_NOTES = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
+NOTES = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$id",
           "$comment", "$defs", "definitions", "strict", "discriminator")  # fmt: skip
 _OTHER_NODES = ("$ref", "anyOf", "oneOf", "allOf")
 _FOLLOWED = ("properties", "required", "additionalProperties", "items", "minItems", "maxItems", "enum", "const",
              "minLength", "maxLength", "format", *_OTHER_NODES)  # fmt: skip
-_KNOWN = ("type", *_FOLLOWED, *_NOTES)
+_KNOWN = ("type", *_FOLLOWED, *NOTES)
 
 
 class SchemaError(ValueError):
@@ -74,19 +54,21 @@ def grammar_of(root: str, schemas: Sequence[Any], is_strict: bool = True, more: 
     Raises:
         SchemaError: see `json_grammar`.
     """
+    plain = [f"json-{number} ::= object" for number in range(len(schemas))]
+    left = LONGEST - len("\n".join((f"root ::= {root}", *more, *plain, *RULES, "")))
     rules = []
     for number, schema in enumerate(schemas):
-        converter = _Converter(schema, f"json-{number}", is_strict)
+        own = plain[number]
         try:
-            rules += converter.rules()
+            found = "\n".join(_Converter(schema, f"json-{number}", is_strict).rules())
+            if len(found) - len(own) > left:
+                raise SchemaError("too large")
+            own, left = found, left - (len(found) - len(own))
         except SchemaError:
             if is_strict:
                 raise
-            rules += [f"json-{number} ::= object"]
-    grammar = "\n".join((f"root ::= {root}", *more, *rules, *_ANY)) + "\n"
-    if len(grammar) > LONGEST:
-        raise SchemaError("too large")
-    return grammar
+        rules.append(own)
+    return "\n".join((f"root ::= {root}", *more, *rules, *RULES)) + "\n"
 
 
 class _Converter:
@@ -298,11 +280,11 @@ class _Converter:
 
     def _string(self, schema: Mapping[str, Any], where: str) -> str:
         if "format" in schema:
-            rule = _FORMATS.get(schema["format"]) if isinstance(schema["format"], str) else None
+            rule = FORMATS.get(schema["format"]) if isinstance(schema["format"], str) else None
             if rule is not None and not {"minLength", "maxLength"} & set(schema):
                 return self._add(f'"\\"" {rule} "\\"" ws')
             if self._is_strict:
-                raise SchemaError(f"{where}/format: expected {', '.join(_FORMATS)}, without a length")
+                raise SchemaError(f"{where}/format: expected {', '.join(FORMATS)}, without a length")
         least, most = self._counts(schema, "minLength", "maxLength", where)
         if not least and most is None:
             return "string"
@@ -326,10 +308,11 @@ class _Converter:
 
 def _check_keywords(schema: Mapping[str, Any], where: str) -> None:
     """Refuse unknown keywords, and those next to one whose grammar is that of its value alone."""
-    if unknown := [key for key in schema if key not in _KNOWN]:
+    bounds = SAFE_BOUNDS.items() if schema.get("type") == "integer" else ()
+    if unknown := [key for key, value in schema.items() if key not in _KNOWN and (key, value) not in bounds]:
         raise SchemaError(f"{where or '#'}: the keyword {unknown[0][:50]!r} is not supported")
     for key in (*_OTHER_NODES, "const", "enum"):
-        allowed = (key, *_NOTES, *(("type",) if key in ("const", "enum") else ()))
+        allowed = (key, *NOTES, *(("type",) if key in ("const", "enum") else ()))
         if key in schema and (others := [other for other in schema if other not in allowed]):
             raise SchemaError(f"{where or '#'}: {others[0]!r} next to {key!r} is not supported")
 

@@ -58,9 +58,10 @@ class RunningRequest(Watcher):
         choice = prompt * self._samples + sample
         if self._tools is None:
             self._piece(choice, text)
-        elif self._tools.begin:
+        elif not self._tools.is_forced:
             if choice not in self._writers:
-                self._writers[choice] = TextWriter((self._tools.begin,), partial(self._piece, choice))
+                signs = tuple(filter(None, (self._tools.begin,)))
+                self._writers[choice] = TextWriter(signs, partial(self._piece, choice))
             held = self._held.pop(choice, "") + text
             if choice in self._told or not self._tools.may_be_call(held):
                 self._told.add(choice)
@@ -246,7 +247,7 @@ class Service:
             except SceError as error:  # templates reject some orders of roles
                 raise Fault(400, str(error), param="messages") from None
         scorer = self._scorer.until(client.is_cancelled)
-        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, watcher)
+        answerer = Answerer(client, scorer, wanted.samples, wanted.sampling, format, watcher, wanted.is_ranked)
         answer = answerer.answer([wanted.problem], wanted.repairs)[0]
         prompt_tokens = min(candidate.completion.prompt_tokens for candidate in answer.candidates)
         return Result(_chosen(answer, wanted), prompt_tokens, answer.tokens)

@@ -15,7 +15,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.serving.faults import Fault, invalid
 from securecoderl_edge.serving.fields import boolean, read_body
-from securecoderl_edge.serving.json_grammar import SchemaError, grammar_of, literal
+from securecoderl_edge.serving.json_grammar import NOTES, grammar_of, literal
 from securecoderl_edge.text import replace_surrogates
 
 MOST_TOOLS, MOST_CALLS = 32, 8
@@ -64,11 +64,7 @@ class Tools:
         return "" if self.is_forced else json.dumps(self.notation.arguments_key)
 
     def grammar(self) -> str:
-        """The grammar of calls, from the start if they are forced, else from `begin` on; and ``whole``, see `within`.
-
-        Raises:
-            Fault: it would be too large.
-        """
+        """The grammar of calls, from the start if they are forced, else from `begin`; and ``whole``, see `within`."""
         before, after = literal(self.notation.before), literal(self.notation.after)
         opened = [
             f"{literal(self._head(name))} json-{number} {literal('}')} {after}"
@@ -80,10 +76,7 @@ class Tools:
             behind = self.notation.before.rpartition(self.begin)[2] if self.begin else ""
             before = f"{literal(behind)}?" if behind else ""
         root = f"{before} {body}{more}"
-        try:
-            return grammar_of(root, list(self.schemas.values()), is_strict=False, more=[self._whole()])
-        except SchemaError as error:
-            raise invalid("tools", f"cannot be followed: {error}") from None
+        return grammar_of(root, list(self.schemas.values()), is_strict=False, more=[self._whole()])
 
     def read(self, text: str) -> tuple[str, list[dict[str, str]]]:
         """The words before the first call in an answer, and the calls; a call that is cut or malformed is none.
@@ -222,4 +215,6 @@ def _function(tool: Any, where: str) -> tuple[str, Any]:
     schema = {} if function.get("parameters") is None else function["parameters"]
     if not isinstance(schema, Mapping):
         raise invalid(where, "has parameters that are not a schema")
-    return name, dict(schema) or {"type": "object"}
+    # Where nothing is said of parameters there are none, as for OpenAI; small models would make some up.
+    has_none = not schema.get("properties") and schema.keys() <= {"type", "properties", *NOTES}
+    return name, {"type": "object", **schema, **({"additionalProperties": False} if has_none else {})}

@@ -122,6 +122,7 @@ ANSWERS: dict[str, tuple[Problem, str, str]] = {
     "code behind the fence": (CALL, "```def add(a, b):\n    return a + b\n```", ADD),
     "code behind the label": (CALL, f"```python {ADD}```", ADD),
     "block in a block of Markdown": (CALL, f"````markdown\n# Adding\n{fenced(ADD)}````\n", ADD),
+    "blocks in a block of Markdown": (CALL, f"````md\n{fenced(CALLING)}No:\n{fenced(ADD)}````\n", ADD),
     "unclosed before its output": (CALL, f"```python\n{ADD}\nOutput:\n```\n3\n```\n", ADD),
     "quoted": (CALL, "So:\n> ```python\n> def add(a, b):\n>     return a + b\n> ```\n> It adds.\n\nDone.\n", ADD),
     "quotation mark before a block": (CALL, f"> {fenced(ADD)}", ADD),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from securecoderl_edge.languages.targets import TargetBudget
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program, is_over
+from securecoderl_edge.prompts.helpers import has_needed
 from securecoderl_edge.prompts.styles import OURS, PromptFormat, question
 
 PROBLEM = Problem("add", "Add two numbers.", tests=(Test("1 2", "3"),), language="c")
@@ -110,3 +111,31 @@ def test_neither_a_closed_block_nor_an_open_function_is_over() -> None:
 @given(st.text(alphabet="ab ;{}()/*\"'\\\n#`<|C:.", max_size=200))
 def test_any_text_has_a_program(text: str) -> None:
     assert isinstance(extract_program(text, PromptFacts.of(PROBLEM)), str)
+
+
+@pytest.mark.parametrize(
+    "piece", ["main(", "main ", "add(", "add (", "/*", "int a;\n", "f() {", '"', "\\", "```c\n/*\n"]
+)
+@pytest.mark.parametrize("problem", [PROBLEM, FUNCTION], ids=["program", "function"])
+def test_long_texts_of_any_kind_are_read_in_one_pass(problem: Problem, piece: str) -> None:
+    """A test that hangs here says that the time grows with the square of the length."""
+    extract_program(piece * (200_000 // len(piece)), PromptFacts.of(problem))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "is_defined"),
+    [
+        ("int main(void) {\n}", "", True),
+        ("int\nmain ()\n\n{\n}", "", True),
+        ("int f(void);\nint main(int n, char *a[]) {}", "", True),
+        ("void each(int (*f)(int), int n) { f(n); }", "each", True),
+        ("int main(void);", "", False),
+        ("int f(void) { main(); }", "", False),
+        ("int domain(void) {}", "", False),
+        ("main( {", "", False),
+        ("int x = f(1); int g(void) {}", "f", False),
+        ("", "", False),
+    ],
+)
+def test_a_function_is_defined_by_its_body(text: str, name: str, is_defined: bool) -> None:
+    assert has_needed(text, "c", name) == 2 * is_defined

@@ -17,6 +17,7 @@ from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.conversation import _has_all
 from securecoderl_edge.serving.tools import Notation, find_notation, read_tools
 from securecoderl_edge.text import SEAM
 
@@ -129,6 +130,18 @@ def test_every_block_has_its_verdict_and_the_worst_counts(scorer: Scorer) -> Non
     assert [place.strip() for place in places] == [each.strip() for each in asked]
 
 
+@pytest.mark.parametrize("text", [
+    f"Here:\n\n````markdown\n# Both\n\n{block(RIGHT)}\nor\n\n{block(UNSAFE)}````\nDone.",
+    "So:\n" + "".join(f"> {line}" for line in f"{block(RIGHT)}or\n{block(UNSAFE)}".splitlines(keepends=True)),
+], ids=["Markdown", "quotation"])  # fmt: skip
+def test_every_block_within_another_one_is_checked(scorer: Scorer, text: str) -> None:
+    with talking(scorer, text) as (served, _):
+        checked = choices(served)[0]["sce"]
+    assert [(each["program"], each["accepted"]) for each in checked["blocks"]] == [(RIGHT, True), (UNSAFE, False)]
+    assert (checked["accepted"], checked["program"]) == (False, UNSAFE)
+    assert len({(each["start"], each["end"]) for each in checked["blocks"]}) == 1
+
+
 def test_only_so_many_blocks_are_checked(scorer: Scorer) -> None:
     with talking(scorer, block(RIGHT) * 12, max_tokens=500) as (served, _):
         found = choices(served)[0]["sce"]["blocks"]
@@ -158,12 +171,26 @@ def test_blocks_in_c_are_compiled_with_or_without_main(scorer: Scorer, c_compile
     assert found[1]["program"] == half
 
 
+@pytest.mark.parametrize("before", ["// Call it in main().\n", "/* main(\n) */\n", 'const char *told = "main()";\n'])
+def test_a_block_in_c_that_only_tells_of_main_gets_one(scorer: Scorer, c_compiler: None, before: str) -> None:
+    with talking(scorer, block(f"{before}int half(int n) {{ return n / 2; }}\n", "c")) as (served, _):
+        assert choices(served)[0]["sce"]["accepted"] is True
+
+
 def test_the_best_of_several_answers_come_first(scorer: Scorer) -> None:
     with talking(scorer, block("x = ("), "No code.", block(RIGHT)) as (served, _):
         found = choices(served, best_of=3, n=3)
         best = choices(served, best_of=3)
     assert [choice["sce"]["accepted"] for choice in found] == [False, None, True]  # n of n are in their order
     assert best[0]["sce"]["accepted"] is True
+
+
+@pytest.mark.parametrize(("fields", "asked"), [({"n": 2}, 2), ({"n": 2, "stream": True}, 2), ({"best_of": 2}, 3)])
+def test_programs_are_compared_only_if_their_order_counts(scorer: Scorer, fields: dict[str, Any], asked: int) -> None:
+    body = {"messages": [USER], "task": "program", "tests": DOUBLE, **fields}
+    with talking(scorer, block(RIGHT), block(f"# Another.\n{RIGHT}")) as (served, runtime):
+        assert served.ask("POST", CHAT, body).status == 200
+    assert len(runtime.tasks) == asked
 
 
 def test_a_stream_ends_with_the_verdict(scorer: Scorer) -> None:
@@ -240,6 +267,14 @@ def test_messages_that_cannot_fit_are_refused_before_they_are_a_prompt(
         answer = served.ask("POST", CHAT, {"messages": [USER], **fields})
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
     assert len(runtime.tasks) == 1
+
+
+def test_very_many_messages_are_looked_for_in_one_pass_and_in_any_order() -> None:
+    """A test that hangs here says that the time grows with the square of their number."""
+    texts = [f"{number:06}" for number in range(200_000)]
+    assert _has_all("".join(texts), texts)
+    assert _has_all("then: first", ["first", "then"])
+    assert not _has_all("first", ["first", "then"])
 
 
 def test_tools_and_calls_may_be_nested_deeply_but_not_without_end(scorer: Scorer) -> None:
@@ -335,6 +370,20 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     extras = runtime.tasks[0].extras
     assert (extras.grammar_after, extras.grammar_within, extras.is_bound) == ("<tool_call>", '"arguments"', False)
     assert "[tools]" in str(runtime.tasks[0].prompt)
+
+
+@pytest.mark.parametrize(("text", "count"), [("I look at it.\n", 3), ('{"name": "look", "parameters": {}}', 0)])
+def test_words_of_a_model_whose_calls_have_no_sign_are_streamed(scorer: Scorer, text: str, count: int) -> None:
+    template = (
+        TEMPLATE.replace("<tool_call>\n", "").replace("\n</tool_call>", "").replace('"arguments":', '"parameters":')
+    )
+    format = PromptFormat("chat", ChatTemplate(template, {"eos_token": "<|end|>"}))
+    with serving(scorer, AbleRuntime(lambda _: text), format=format) as served:
+        events = served.ask("POST", CHAT, {"messages": [USER], "tools": [TOOL], "stream": True}).events[:-1]
+    deltas = [choice["delta"] for event in events for choice in event["choices"]]
+    pieces = [delta["content"] for delta in deltas if delta.get("content")]
+    assert len(pieces) >= count
+    assert ("".join(pieces), sum("tool_calls" in delta for delta in deltas)) == ((text, 0) if count else ("", 1))
 
 
 @pytest.mark.parametrize("value", ["3", r'"\ud800"', '"é"', "[[[]]]", "1e300", "9" * 300, '{"": null}'])

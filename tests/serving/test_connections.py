@@ -251,3 +251,16 @@ def test_connections_that_find_no_descriptor_are_not_reported_one_by_one(caplog:
         assert len(caplog.records) == 1
     finally:
         loop.close()
+
+
+def test_garbage_behind_an_early_answer_closes_the_connection_and_is_not_reported(
+    scorer: Scorer, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(scorer) as served:
+        connection = dial(served, head)
+        assert connection.recv(12) == b"HTTP/1.1 404"
+        connection.sendall(b"no chunk\r\n")
+        read_to_the_end(connection)
+        served.wait_for(lambda: not open_connections(served))
+    assert caplog.records == []

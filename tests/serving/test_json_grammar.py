@@ -106,11 +106,17 @@ SUM = {
         ({"type": "array", "minItems": 2, "maxItems": 3}, ["[1,2]", "[1,2,3]"], ["[]", "[1]", "[1,2,3,4]"]),
         ({"type": "array", "maxItems": 0}, ["[]"], ["[1]"]), ({"type": "array", "minItems": 1}, ["[1]"], ["[]"]),
         ({"type": "string", "minLength": 2}, ['"ab"', '"a\\n"'], ['"a"', '"']),
+        ({"type": "string", "maxLength": 1}, ['"\\ud83d\\ude00"', '"\\u00e9"', '"\\uD7FF"', '"\\uE000"'],
+         ['"\\ud83d"', '"\\ude00"', '"\\ud83d\\ud83d"', '"\\ud83d\\u0041"', '"\\u004"', '"\\u00e9\\u00e9"']),
+        ({"type": "number"}, ["1e99", "-2.5E-3", "9999999999999999"], ["1e400", "1e", ".5"]),
+        ({"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991},
+         ["0", "-12", "8999999999999999", "999999999999999"], ["9007199254740992", "9999999999999999", "01", "1.5"]),
         ({"type": "string", "format": "date"}, ['"2026-11-29"'], ['"2026-13-29"', '"x"']),
         ({"type": "string", "format": "uuid"}, ['"' + "0" * 8 + "-0000-0000-0000-" + "a" * 12 + '"'], ['"0"']),
         ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}, ["null"], ["1"]),
         ({"$ref": "#/$defs/a%3Cb%25", "$defs": {"a<b%": {"type": "null"}}}, ["null"], ["1"]),
         ({"$ref": "#/$defs/a%3Cb", "$defs": {"a%3Cb": {"type": "null"}}}, ["null"], ["1"]),
+        ({"$ref": "#/$defs/List%3Cé%3E", "$defs": {"List<é>": {"type": "null"}}}, ["null"], ["1"]),
         (LINKED, ['{"list":{"value":1,"next":null}}', '{"list":{"value":1,"next":{"value":2,"next":null}}}'],
          ['{"list":null}', '{"list":{"value":1}}', '{"list":{"value":1,"next":{}}}']),
         (SUM, ["1", '{"left":1,"right":{"left":2,"right":-3}}'], ["null", '{"left":1}', '{"left":null,"right":1}']),
@@ -151,7 +157,8 @@ for _ in range(12):  # two to the power of 12 ways to read "[[[[[[[[[[[["
         {"$ref": 5}, {"$ref": "#/missing"}, {"$ref": "https://example.com/x"}, {"$ref": "file:///etc/passwd"},
         {"$ref": "#/$defs/a/b", "$defs": {"a": []}}, {"anyOf": [True, {"$ref": "#/anyOf/2"}]}, {"type": ["null", "b"]},
         {"enum": [1], "type": ["string", 5]}, {"required": ["a"] * 65}, {"type": ["null"] * 8},
-        {"type": "string", "pattern": "a*"}, {"minimum": 1},
+        {"type": "string", "pattern": "a*"}, {"minimum": 1}, {"type": "integer", "minimum": 0},
+        {"type": "number", "minimum": -9007199254740991}, {"type": "integer", "maximum": None},
         {"type": "string", "format": "email"}, {"type": "string", "maxLength": 10**9},
         {"type": "string", "minLength": -1},
         {"type": "string", "minLength": True}, {"type": "array", "minItems": 3, "maxItems": 2},
@@ -283,7 +290,7 @@ def test_a_schema_of_tools_allows_all_that_holds_next_to_alternatives(
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {
     "type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}}}  # fmt: skip
-WALK = {"type": "function", "function": {"name": "walk"}}
+WALK = {"type": "function", "function": {"name": "walk", "parameters": {"additionalProperties": True}}}
 
 
 @pytest.mark.parametrize(
@@ -319,6 +326,38 @@ def test_a_call_follows_the_schema_of_its_tool_from_its_sign_on(allows: Allows) 
         assert allows(tools.grammar(), rest)
         assert len(tools.read(f"Well: {tools.begin}{rest}")[1]) == rest.count("arguments")
         assert not allows(tools.grammar(), rest.replace("look", "other").replace("{}", "[]"))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "right"),
+    [
+        *((none, ["{}"]) for none in (None, {}, {"description": "None."}, {"type": "object", "properties": {}})),
+        ({"additionalProperties": True}, ["{}", '{"a": 1}']), ({"required": ["a"]}, ['{"a": 1}']),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": {"type": "integer"}}}}, ["{}", '{"a": 1}']),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_arguments_of_a_call_are_an_object_of_those_that_its_tool_has(
+    allows: Allows, parameters: Any, right: list[str]
+) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": parameters}}
+    tools = read_tools({"tools": [tool], "tool_choice": "required"}, Notation("", "name", "arguments", ""))
+    assert tools is not None
+    every = ("{}", '{"a": 1}', "5", '"a"', "[]", "null")
+    found = [each for each in every if allows(tools.grammar(), f'{{"name": "look", "arguments": {each}}}')]
+    assert found == right
+
+
+def test_tools_whose_schemas_have_no_room_in_a_grammar_take_any_object(allows: Allows) -> None:
+    wide = {"type": "object", "properties": {f"property {number}": {"type": "integer"} for number in range(60)}}
+    offered = [{"type": "function", "function": {"name": f"tool{each}", "parameters": wide}} for each in range(32)]
+    tools = read_tools({"tools": offered, "tool_choice": "required"}, Notation("", "name", "arguments", ""))
+    assert tools is not None
+    assert len(tools.grammar()) <= LONGEST
+    for name, is_bound in (("tool0", True), ("tool31", False)):
+        assert allows(tools.grammar(), f'{{"name": "{name}", "arguments": {{"property 7": 7}}}}')
+        assert allows(tools.grammar(), f'{{"name": "{name}", "arguments": {{"property 7": ""}}}}') != is_bound
+        assert not allows(tools.grammar(), f'{{"name": "{name}", "arguments": 7}}')
 
 
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "é", "\x01", "\u2028", "😀", "]", 'a"::=b'])
