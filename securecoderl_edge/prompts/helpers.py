@@ -29,7 +29,7 @@ def has_needed(program: str, language: str, entry_point: str) -> int:
     or prints. 0: none of these.
     """
     if language == C.name:
-        return 2 * (re.search(rf"\b{re.escape(entry_point or 'main')}\s*\([^;{{}}]*\)\s*{{", program) is not None)
+        return 2 * _has_header(program, entry_point or "main")
     if not entry_point:
         return (1 + bool(_READS.search(program))) if _PRINTS.search(program) else 0
     name = re.escape(entry_point)
@@ -38,6 +38,14 @@ def has_needed(program: str, language: str, entry_point: str) -> int:
     if re.search(rf"^(?:{defined}|{bound})", program, re.MULTILINE):
         return 1 if _is_stub(program, language) else 2
     return 1 if re.search(rf"^from .*\b{name}\b", program, re.MULTILINE) else 0
+
+
+def _has_header(program: str, name: str) -> bool:
+    """Whether a program in C has ``name(...) {``."""
+    called = re.compile(rf"\b{re.escape(name)}\s*\(")
+    # In pieces that each end once: to look for the end behind each name takes quadratic time.
+    pieces = (each[0] for each in re.finditer(r"[^;{}]*+[;{}]", f"{program};"))
+    return any(each[-1] == "{" and each[:-1].rstrip().endswith(")") and called.search(each) for each in pieces)
 
 
 def _is_stub(program: str, language: str) -> bool:
