@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Literal
 
 # The GGUF key for the Unicode normal form of a model's tokenizer; llama.cpp has no key for it.
 NORMALIZER_KEY = "securecoderl_edge.normalizer"
 # Tokenizers cut a text here and leave it out, so that no token goes across. It is no character, and in no language.
 SEAM = "\ufdd0"
+# Combining marks, among others. Two of the letters of halfwidth Katakana stand for marks.
+_MARK = r"[^\x00-\x7f\w]|[\uff9e\uff9f]"
+_MARKS = re.compile(rf"(?<!{_MARK})(?:{_MARK}){{256,}}")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
@@ -18,9 +23,25 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def normalize(text: str, form: str | None) -> str:
-    """``text`` in the Unicode normal form ``NFC``, or as it is without a form."""
-    return unicodedata.normalize("NFC", text) if form == "NFC" else text
+def normalize(text: str, form: Literal["NFC", "NFKC"]) -> str:
+    """``text`` in a Unicode normal form, in linear time."""
+    return (
+        text if text.isascii() else unicodedata.normalize(form, _MARKS.sub(lambda run: _in_order(run[0], form), text))
+    )
+
+
+def _in_order(text: str, form: Literal["NFC", "NFKC"]) -> str:
+    """An equivalent text, whose combining marks need no more sorting, for which `unicodedata` takes quadratic time."""
+    apart: Literal["NFD", "NFKD"] = "NFD" if form == "NFC" else "NFKD"
+    parts = "".join(unicodedata.normalize(apart, each) for each in text)
+    runs = itertools.groupby(parts, key=lambda each: unicodedata.combining(each) > 0)
+    return "".join("".join(sorted(run, key=unicodedata.combining)) for _, run in runs)
+
+
+def has_endless_marks(text: str) -> bool:
+    """Whether over 1,000 combining marks follow each other. Python takes quadratic time for them in a name."""
+    runs = () if text.isascii() else _MARKS.finditer(text)
+    return any(sum(unicodedata.category(each)[0] in "ML" for each in run[0]) > 1000 for run in runs)
 
 
 def with_seams(text: str, names: Iterable[str]) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+import unicodedata
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.text import SEAM, escape_controls, with_seams
+from securecoderl_edge.text import SEAM, escape_controls, has_endless_marks, normalize, with_seams
 
 
 @pytest.mark.parametrize(
@@ -51,3 +55,26 @@ def test_no_part_between_seams_has_a_name_and_all_are_the_text(names: list[str],
 
 def test_a_text_without_a_name_stays_as_it_is() -> None:
     assert with_seams("a < b |> c", ("<|a|>", "", "|")) == "a < b |> c"
+
+
+# Marks of several classes, some that are two of them, and letters that are marks in another form.
+MARKS = "\u0301\u0315\u0316\u0344\u0f73\u0f71\u3099\uff9e"
+
+
+@given(st.lists(st.text(MARKS, min_size=1, max_size=9), min_size=1, max_size=4), st.sampled_from(("NFC", "NFKC")))
+def test_a_normal_form_is_that_of_python(runs: list[str], form: Literal["NFC", "NFKC"]) -> None:
+    text = "e\u0301 x ─" + "\uac00".join(run * (300 // len(run)) for run in runs)
+    assert normalize(text, form) == unicodedata.normalize(form, text)
+
+
+@pytest.mark.parametrize("marks", ["\u0315\u0316", "\u0f73", "\uff9e\u0301", "x" + "\u0315\u0316" * 127])
+def test_a_text_of_marks_takes_linear_time(marks: str) -> None:
+    started = time.process_time()
+    normalize(marks * (400_000 // len(marks)), "NFKC")
+    assert time.process_time() - started < 10  # when `unicodedata` sorts them: minutes
+    assert has_endless_marks(marks * 2000) == (len(marks) < 9)
+
+
+@pytest.mark.parametrize("text", ["é" * 2000, "─" * 2000, "🙂" * 2000, "a\u0301" * 2000, "\u0301" * 1000])
+def test_a_text_of_few_marks_in_a_row_is_usual(text: str) -> None:
+    assert not has_endless_marks(text)

@@ -239,7 +239,7 @@ def _outside(text: str) -> str:
 def _sessions(lines: list[str], text: str) -> Iterator[str]:
     """The assertions of sessions: each expression with its result, behind what was typed before it."""
     typed: list[str] = []
-    told = re.sub(r"^\s*>>>.*", "", text, flags=re.MULTILINE)
+    told = re.sub(r"^[^\S\n]*>>>.*", "", text, flags=re.MULTILINE)
     prints = _PRINTS.search(told) is not None and _RETURNS.search(told) is None
     number = 0
     while number < len(lines):

@@ -238,7 +238,7 @@ def _records(path: Path) -> list[tuple[str, Any]]:
         raise not_utf8(str(path), error) from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    if re.search(r"^\s*(?:async )?def test", text, re.MULTILINE):
+    if re.search(r"^[^\S\n]*(?:async )?def test", text, re.MULTILINE):
         raise UsageError(f"{path}: test functions run with --edit only. Give assertions: assert f(2) == 4")
     if (whole := _json(text)) is not None:
         return [(str(path), whole)]

@@ -13,6 +13,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from securecoderl_edge.text import has_endless_marks
+
 # What `ast.literal_eval` and work with its value raise for text that is no usable literal.
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
 # Imports that the APPS and LiveCodeBench graders add to every program for a call problem.
@@ -60,8 +62,8 @@ _parsing = threading.Lock()
 
 
 def syntax_tree(source: str, mode: str = "exec") -> Any:
-    """`ast.parse`, for any thread; a text of more than 4 MiB is a ValueError."""
-    if len(source) > _LONGEST_SOURCE:
+    """`ast.parse`, for any thread; a text of more than 4 MiB, or that has endless marks, is a ValueError."""
+    if len(source) > _LONGEST_SOURCE or has_endless_marks(source):
         raise ValueError("too long to be parsed")
     with _parsing:
         return ast.parse(source, mode=mode)

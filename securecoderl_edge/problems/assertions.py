@@ -33,7 +33,7 @@ Prelude = Literal["", "typing", "contest"]
 
 _FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
 _LONGEST_RANGE = 1 << 20
-_MOST_IMPORTS = 256
+_MOST_IMPORTS, _LONGEST_IMPORT = 256, 4096  # of a given code
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
@@ -87,12 +87,12 @@ def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
 
 @lru_cache(maxsize=16)  # few: each keeps a whole code
 def _imports_of(code: str) -> dict[str, str]:
-    """The unindented import statements of a program, the first ones of very many, by the names that they bind."""
+    """The unindented import statements of a program, the first of very many and none that is long, by bound name."""
     found = {}
     for match in islice(re.finditer(r"^(?:import|from)[ \t].*", code, re.MULTILINE), _MOST_IMPORTS):
         statement = match[0]
         try:
-            tree = parse(statement)
+            tree = parse(statement) if len(statement) <= _LONGEST_IMPORT else None
         except UNREADABLE:
             continue
         for node in tree.body if tree else []:
@@ -105,8 +105,10 @@ def _imports_of(code: str) -> dict[str, str]:
 def _with_imports(assertion: Assertion, imports: dict[str, str]) -> Assertion:
     """The assertion with the imports of the given code that it uses: the program may have left them out."""
     words = set(re.findall(r"\w+", f"{assertion.setup}\n{assertion.expression}")) if imports else set()
-    used = [name for name in imports if name in words]
-    guarded = [f"try:\n    {name}\nexcept NameError:\n    {imports[name]}\n" for name in used]
+    used: dict[str, list[str]] = {}  # names by statement, which can bind thousands
+    for name in (name for name in imports if name in words):
+        used.setdefault(imports[name], []).append(name)
+    guarded = [f"try:\n    {', '.join(names)}\nexcept NameError:\n    {each}\n" for each, names in used.items()]
     return replace(assertion, setup="".join(guarded) + assertion.setup) if used else assertion
 
 

@@ -83,8 +83,9 @@ def _of_stdin(problem: Problem) -> Iterator[CheapProgram]:
 
 def _with_driver(problem: Problem) -> Iterator[CheapProgram]:
     """Functions in C, made from the prototype in the given code; none if it has another form."""
+    name = re.escape(problem.entry_point or "")
     prototype = re.search(
-        rf"(?P<type>\w[\w \t]*[\s*]+){re.escape(problem.entry_point or '')}\s*\((?P<parameters>[^()]*)\)\s*(?P<end>;)",
+        rf"(?P<type>\w[\w \t]{{0,99}}[\s*]{{1,20}}){name}\s*\((?P<parameters>[^()]*)\)\s*(?P<end>;)",
         problem.starter_code,
     )
     if prototype is None:
@@ -97,8 +98,8 @@ def _with_driver(problem: Problem) -> Iterator[CheapProgram]:
         numbers = list(dict.fromkeys(["0", "1", "-1", *re.findall(r"-?\b\d{1,18}\b", outputs)]))
         names = [re.findall(r"\w+", each)[-1] for each in prototype["parameters"].split(",") if " " in each.strip()]
         bodies = [(f"return {each}", f"return {each};") for each in [*numbers[:_MOST], *names[:_MOST_COPIED]]]
-    for name, body in bodies:
-        yield CheapProgram(name, f"{before} {{ {body} }}{after}\n")
+    for words, body in bodies:
+        yield CheapProgram(words, f"{before} {{ {body} }}{after}\n")
 
 
 def _of_function(problem: Problem, reference: str, returned: Sequence[str]) -> Iterator[CheapProgram]:
@@ -208,7 +209,9 @@ def _programs(tree: ast.Module | None, name: str, statement: str, assertions: st
         return
     function = f"def {name}(*arguments, **keywords):\n    {statement}\n"
     yield f"{function}class Solution:\n    {name} = staticmethod({name})\n" if "Solution()" in assertions else function
-    if re.search(rf"\b{re.escape(name)}\(.*\)\.\w|=\s*{re.escape(name)}\(", assertions):
+    called = rf"{re.escape(name)}\("
+    behind = [rest for line in assertions.split("\n") for rest in re.split(rf"\b{called}", line, maxsplit=1)[1:]]
+    if any(re.search(r"\)\.\w", rest) for rest in behind) or re.search(rf"=\s*{called}", assertions):
         yield (
             f"def constant(*arguments, **keywords):\n    {statement}\n"
             f"class {name}:\n    def __init__(self, *arguments, **keywords):\n        pass\n"

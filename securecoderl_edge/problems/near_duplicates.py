@@ -12,10 +12,10 @@ import hashlib
 import itertools
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.text import normalize
 
 SIMILARITY = 0.5
 
@@ -39,8 +39,7 @@ def without_task(statement: str) -> str:
 def normalized_words(problem: Problem) -> list[str]:
     """The words of statement and given code: case, punctuation, numbers and typography do not count."""
     text = f"{without_task(problem.statement)}\n{problem.starter_code}"
-    text = unicodedata.normalize("NFKC", text).casefold()
-    return _WORD.findall(_NUMBER.sub("0", text))
+    return _WORD.findall(_NUMBER.sub("0", normalize(text, "NFKC").casefold()))
 
 
 def statement_hash(problem: Problem) -> str:

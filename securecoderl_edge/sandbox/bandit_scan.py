@@ -24,11 +24,11 @@ FILE_NAME = "solution.py"
 # Of a check, with one severity: a hostile file can have millions, with texts that quote it, and none shall hide others.
 MOST_FINDINGS, LONGEST_TEXT = 10_000, 500
 
-# Statements that give names a meaning; at the top level they are children of the module.
-BINDING = {"Import", "ImportFrom", "Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
-BINDING |= {"Return", "Yield", "Lambda", "FunctionDef", "AsyncFunctionDef", "ClassDef", "Match", "AugAssign"}
 # Nodes whose visit changes what later nodes are compared with.
 STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
+# Statements that give names a meaning; at the top level they are children of the module.
+BINDING = STATEFUL - {"Call"} | {"Delete", "Assign", "AnnAssign", "NamedExpr", "arguments", "For", "comprehension"}
+BINDING |= {"Return", "Yield", "YieldFrom", "Lambda", "AsyncFunctionDef", "Match", "AugAssign"}
 # Fields without nodes, or with those that no check looks at.
 _PLAIN_FIELDS = frozenset(("ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "type_comment"))
 _PLAIN_NODES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)

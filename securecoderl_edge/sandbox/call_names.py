@@ -24,9 +24,10 @@ _MOST_MEANINGS = 16
 _MOST_NAMES = 4 * _MOST_MEANINGS
 _MOST_TEXTS = 8
 _DEEPEST = 8  # names that are assigned to each other
-_BUILTINS = ("builtins.", "__builtins__.", "__builtin__.")
-# Without one of these in it, a program has no names with another meaning.
-ODD_WORDS = ("import", "eval", "exec", "__", "globals", "vars", "locals")
+_OF_BUILTINS = frozenset(("builtins", "__builtins__", "__builtin__", "bltns"))  # the last one is that of `enum`
+_BUILTINS = tuple(f"{each}." for each in _OF_BUILTINS)
+# Without one of these in it, a program has no names with another meaning. Some tests define `sys` and `random` for it.
+ODD_WORDS = ("import", "eval", "exec", "__", "globals", "vars", "locals", "sys", "_os")
 _ALL = "*"  # in place of a name, the names of modules of which all names are imported
 _IMPORTING = frozenset(("__import__", "importlib.import_module", "importlib.__import__"))
 # Calls that find a function by its name; Bandit has no name for a call of what another call gave.
@@ -34,21 +35,17 @@ _FINDING = _IMPORTING | {"getattr", "vars", ""}
 # Calls that can remove or replace a name in any scope.
 _UNBINDING = frozenset(("globals", "locals", "vars", "setattr", "delattr", "exec"))
 # The same functions under the names of the modules that they are written in.
-_WRITTEN_IN = {
-    "posix": "os",
-    "nt": "os",
-    "_pickle": "pickle",
-    "_md5": "hashlib",
-    "_sha1": "hashlib",
-    "_random": "random",
-}
+_WRITTEN_IN = {"posix": "os", "nt": "os", "_pickle": "pickle"}
+_WRITTEN_IN |= {"_md5": "hashlib", "_sha1": "hashlib", "_random": "random"}
 # Calls that look at a function or class, and do not call it.
 _LOOKING = frozenset(("isinstance", "issubclass", "callable", "hasattr", "id", "repr", "super"))
 _TAKING = frozenset(("get", "pop", "setdefault", "__getitem__"))  # out of a container
 _NAMESPACE = ".__dict__"
 _RUNNING = frozenset(("eval", "exec"))
+_MODULES = _OF_BUILTINS | sys.stdlib_module_names | {"__main__"}
 _NAMES = _RUNNING | _UNBINDING | _FINDING | {"__builtins__", *sys.stdlib_module_names}
-_HOLDING = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.ListComp, ast.SetComp, ast.DictComp)
+_COMPREHENSION = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
+_HOLDING = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred, ast.DictComp, *_COMPREHENSION)
 _MEANINGFUL = (ast.Name, ast.Attribute, ast.Call, ast.NamedExpr, ast.IfExp, ast.BoolOp, ast.Subscript)
 _TEXTS = (ast.Constant, ast.BinOp, ast.JoinedStr)
 
@@ -69,11 +66,11 @@ class Meanings:
     def collect(self, node: ast.AST, parent: ast.AST) -> None:
         """Note what a statement binds or deletes; at the top level it runs before what follows."""
         match node:
-            case ast.Return(value=value) | ast.Yield(value=value) | ast.Lambda(body=value):
+            case ast.Return(value=value) | ast.Yield(value=value) | ast.YieldFrom(value=value) | ast.Lambda(body=value):
                 self._give(value)
                 return
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                for value in node.decorator_list:
+                for value in (*node.decorator_list, *(each.value for each in getattr(node, "keywords", ()))):
                     self._give(value)
                 for base in getattr(node, "bases", ()):
                     self._bind(node, base)
@@ -97,6 +94,9 @@ class Meanings:
                 for part in (part for each in node.cases for part in ast.walk(each.pattern)):
                     if name := getattr(part, "name", None) or getattr(part, "rest", None):
                         self._bind(ast.Name(name), value)
+                    if isinstance(part, ast.MatchClass):
+                        for attribute, inner in zip(part.kwd_attrs, part.kwd_patterns, strict=True):
+                            self._bind(ast.Name(getattr(inner, "name", None) or ""), ast.Attribute(value, attribute))
             case ast.arguments():
                 positional = [*node.posonlyargs, *node.args]
                 self._defaults(positional[len(positional) - len(node.defaults) :], node.defaults)
@@ -311,12 +311,12 @@ class Meanings:
         """What is in a container: by its key if that is known, else anything."""
         texts = self.texts(key)
         for name in self._resolve(container, depth + 1):
-            if name == "sys.modules":
+            if name.endswith("sys.modules"):  # also of another module
                 yield from texts
             elif name == _NAMESPACE:
                 for text in texts:
                     yield from self._resolve(ast.Name(text), depth + 1)
-            elif name.endswith(_NAMESPACE) or f"{name}.".startswith(_BUILTINS):
+            elif name.endswith(_NAMESPACE) or name.rpartition(".")[2] in _OF_BUILTINS:
                 for text in texts:
                     yield f"{name.removesuffix(_NAMESPACE)}.{text}"
                     yield from self._assigned_to_attribute(text, depth)
@@ -341,14 +341,13 @@ class Meanings:
     @staticmethod
     def _plain_names(name: str) -> Iterator[str]:
         """A name by its usual module, and without another one before it: ``os.system`` of ``shutil.os.system``."""
-        first, _, rest = _without_builtins(name).partition(".")
+        first, *parts = _without_builtins(name).split(".")
         first = _WRITTEN_IN.get(first, first)
-        yield f"{first}.{rest}" if rest else first
-        if first in sys.stdlib_module_names:
-            parts = rest.split(".")
-            for place, part in enumerate(parts[:-1]):
-                for module in {part, part.removeprefix("_")} & sys.stdlib_module_names:  # such as `tempfile._os`
-                    yield ".".join((module, *parts[place + 1 :]))
+        yield ".".join((first, *parts))
+        known = _MODULES if first in _MODULES else {"__builtins__"}
+        for place, part in enumerate(parts[:-1], 1):
+            for module in {part, part.removeprefix("_")} & known:  # such as `tempfile._os`
+                yield _without_builtins(".".join((module, *parts[place:])))
 
 
 def _first(names: Iterator[str]) -> tuple[str, ...]:
@@ -369,9 +368,9 @@ def _held(node: ast.AST) -> list[ast.expr]:
     match node:
         case ast.Tuple(elts=values) | ast.List(elts=values) | ast.Set(elts=values) | ast.Dict(values=values):
             return values
-        case ast.Starred(value=value) | ast.ListComp(elt=value) | ast.SetComp(elt=value) | ast.DictComp(value=value):
+        case ast.Starred(value=value) | ast.DictComp(value=value):
             return [value]
-    return []
+    return [node.elt] if isinstance(node, _COMPREHENSION) else []
 
 
 def _is_meaningful(node: ast.expr) -> bool:

@@ -17,7 +17,7 @@ from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES
 from securecoderl_edge.languages.toolchain import MEDIUM_STATUS, SANITIZER_STATUS
 from securecoderl_edge.languages.weaknesses import ANALYZERS, sanitizer_report
 from securecoderl_edge.sandbox.jobs import Execution, ProgramRun
-from securecoderl_edge.sandbox.security import Finding, Scan
+from securecoderl_edge.sandbox.security import Finding, Scan, rank
 
 # Of an analyzer, which has not seen the fault happen.
 ANALYZER_CONFIDENCE = "MEDIUM"
@@ -50,8 +50,11 @@ def findings_of(run: ProgramRun) -> Scan:
 
 
 def _new(findings: Sequence[Finding], known: Sequence[Finding]) -> tuple[Finding, ...]:
-    weaknesses = {each.cwe for each in known}
-    return tuple(each for each in findings if each.cwe not in weaknesses)
+    """Those of other weaknesses, or more severe: a program that reports itself must not hide what an analyzer found."""
+    worst: dict[int, int] = {}
+    for each in known:
+        worst[each.cwe] = max(rank(each.severity), worst.get(each.cwe, -1))
+    return tuple(each for each in findings if rank(each.severity) > worst.get(each.cwe, -1))
 
 
 def analysis_of(reported: Any) -> Scan:

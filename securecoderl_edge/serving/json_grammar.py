@@ -77,10 +77,10 @@ class _Converter:
     def __init__(self, schema: Any, name: str, is_strict: bool) -> None:
         self._schema, self._name, self._is_strict = schema, name, is_strict
         self._rules: list[str] = []
-        self._nodes = self._repeated = self._values = self._size = 0
+        self._nodes = self._repeated = self._values = self._size = self._overlaps = 0
         self._references = {"#": (name, "any", 1)}  # rule, kind and alternatives by pointer
         self._open = {"#": 0}  # pointers being followed, with `_overlaps` when they began
-        self._overlaps = 0
+        self._kinds = dict[str, str]()  # by pointer, see `_kind`: many nodes can lead to the same long chain of them
 
     def rules(self) -> list[str]:
         rule, _, alike = self._rule(self._schema, "", 0)
@@ -188,7 +188,11 @@ class _Converter:
             return "any"
         schema = schema if self._is_strict else _loosened(schema)
         if "$ref" in schema:
-            return self._kind(self._target(schema["$ref"], where), where, depth + 1)
+            pointer = str(schema["$ref"])
+            if pointer not in self._kinds:
+                self._kinds[pointer] = "any"  # of one that leads to itself
+                self._kinds[pointer] = self._kind(self._target(pointer, where), where, depth + 1)
+            return self._kinds[pointer]
         if any(key in schema for key in ("anyOf", "oneOf", "allOf")):
             return "any"
         kind = schema.get("type", _implied(schema) or "any")
@@ -334,11 +338,7 @@ def _member(found: Any, key: str) -> Any:
 
 
 def _kinds_in(kind: Any, where: str) -> list[str]:
-    """The types that a node names.
-
-    Raises:
-        SchemaError: one is unknown.
-    """
+    """The types that a node names; `SchemaError` if one is unknown."""
     kinds = kind if isinstance(kind, list) else [kind]
     if len(kinds) > len(_KINDS) or not all(each in _KINDS for each in kinds):
         raise SchemaError(f"{where}/type: unknown type, or more than {len(_KINDS)}")

@@ -148,3 +148,10 @@ def test_a_long_text_is_searched_in_one_pass(unit: str) -> None:
     started = time.process_time()
     has_foreign_line(unit * (1_000_000 // len(unit)) + "x")
     assert time.process_time() - started < 10  # with backtracking: hours
+
+
+def test_a_name_of_endless_marks_is_no_python() -> None:
+    started = time.process_time()
+    assert parse("x" + "\u0315\u0316" * 100_000) is None
+    assert time.process_time() - started < 5  # when Python sorts them: minutes
+    assert parse("x" + "\u0315\u0316" * 100) is not None

@@ -141,6 +141,21 @@ def holds(program: str, assertions: list[str]) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(
+            "p", "s", tests=(Test("1", "1"),), language="c", entry_point="f", driver="x", starter_code="a " * 20_000
+        ),
+        call(f"assert g({'f(' * 100_000!r}) == 1"),
+    ],
+    ids=["a prototype", "an assertion"],
+)
+def test_long_texts_are_looked_at_in_one_pass(problem: Problem) -> None:
+    """A test that hangs here says that the time grows with the square of the length."""
+    assert "return 7" not in names(problem)
+
+
 def test_constants_that_a_list_of_values_rules_out_are_not_made() -> None:
     def constants(*assertions: str) -> set[str]:
         return {name for name in names(call(*assertions)) if not name.startswith("return argument")}

@@ -226,6 +226,19 @@ def test_a_string_without_an_end_does_not_take_all_memory(tmp_path: Path, monkey
     assert peak < 5_000_000
 
 
+def test_values_behind_a_long_one_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def excess(text: bytes) -> str:
+        counted.append(len(text))
+        return ""
+
+    monkeypatch.setattr(record_files, "excess", excess)
+    path = write(tmp_path / "data.json", ["a" * 600_000, *["b" * 20] * 20_000])
+    assert sum(1 for _ in record_files._items(path, "array")) == 20_001
+    assert sum(counted) < 5 * path.stat().st_size
+
+
 def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_bytes(json.dumps([RECORD]).encode("utf-16"))

@@ -269,6 +269,14 @@ def test_a_safe_program_of_safesql_shows_no_attack(tmp_path: Path, evaluate: Eva
     assert (problems, dropped) == ([], {"no attack changes the output of the program": 1})
 
 
+def test_a_program_that_leaves_something_else_than_its_output_shows_no_attack(
+    tmp_path: Path, evaluate: Evaluate
+) -> None:
+    changed = {**SAFESQL, "execute_sql": f"{SAFESQL['execute_sql']}\nimport os\nos.write(6, b'x')\n"}
+    problems, dropped, _ = imported(tmp_path, [changed], evaluate)
+    assert (problems, dropped) == ([], {"no attack changes the output of the program": 1})
+
+
 @pytest.mark.parametrize("format", few(["codeio", "safesql"], "codeio"))
 def test_sets_with_programs_to_run_are_imported_before_they_are_used(tmp_path: Path, format: str) -> None:
     with pytest.raises(UsageError, match=r"no expected outputs\. First run: sce data import"):

@@ -201,6 +201,21 @@ def test_a_csv_file_is_read_in_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
+def test_a_row_of_many_lines_does_not_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("securecoderl_edge.problems.datasets.record_files._LONGEST_VALUE", 200_000)
+    path = tmp_path / "x.csv"
+    with path.open("w") as out:
+        out.write('id,statement\na,"two\nlines"\n')
+        out.writelines(['"' + "s" * 100_000 + '\n",'] * 200)
+    tracemalloc.start()
+    try:
+        values = [record.value for record in read_records(path)]
+        assert tracemalloc.get_traced_memory()[1] < 5 << 20
+    finally:
+        tracemalloc.stop()
+    assert values == [{"id": "a", "statement": "two\nlines"}, Unreadable("the file is damaged from here on")]
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
 def test_a_folder_of_shards_is_one_set(tmp_path: Path, kind: str) -> None:
     for shard in range(3):

@@ -179,6 +179,15 @@ def test_long_texts_of_any_kind_are_read_in_one_pass(piece: str) -> None:
     extract_program(piece * (200_000 // len(piece)), PromptFacts.of(PROBLEM))
 
 
+@pytest.mark.parametrize(
+    "piece", ["main(", "main()", "f(", "int f(int a)\n", "/* ", "{", ";", "```c\nint f(void) {}\n```\n"]
+)
+@pytest.mark.parametrize("entry_point", ["", "f"])
+def test_long_texts_in_c_are_read_in_one_pass(piece: str, entry_point: str) -> None:
+    """As above; a client can ask so for any function."""
+    extract_program(piece * (300_000 // len(piece)), PromptFacts(language="c", entry_point=entry_point))
+
+
 @pytest.mark.parametrize("line", ["```{}`", "~~~{}`", "```{}", "# {}", "'{}", "<|{}", "### Solution{}x", "A{}:x"])
 @pytest.mark.parametrize("filling", few(["a", " ", "`", "~", "\\", "A b\n- c\nx\n"], "a", " ", "`"))
 def test_a_long_line_of_any_kind_is_read_in_one_pass(line: str, filling: str) -> None:

@@ -16,12 +16,13 @@ from places import ROOT
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import analyzers, toolchain
 from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, find_analyzers
-from securecoderl_edge.languages.weaknesses import ANALYZERS
+from securecoderl_edge.languages.weaknesses import ANALYZERS, SANITIZERS
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import analyses
 from securecoderl_edge.sandbox.jobs import WorkerLost
 from securecoderl_edge.sandbox.sanitizers import analysis_of, findings_of
 from securecoderl_edge.sandbox.security import Scan
+from securecoderl_edge.sandbox.severity import severity
 
 pytestmark = pytest.mark.timeout(900)
 HOSTILE = sorted((Path(__file__).with_name("hostile_c") / "analyzers").glob("*.c"))
@@ -257,6 +258,16 @@ def test_a_weakness_that_several_tools_report_counts_as_the_first_one_reports_it
     found = findings_of(run)
     assert [each.test_id for each in found.findings] == ["integer-divide-by-zero", "-Wanalyzer-malloc-leak"]
     assert found.failed
+
+
+@pytest.mark.parametrize("kind", [*SANITIZERS, "of its own", ""])
+def test_a_program_that_reports_itself_hides_no_finding_that_is_more_severe(kind: str) -> None:
+    report = f"SUMMARY: UndefinedBehaviorSanitizer: {kind} solution.c:9" if kind else ""
+    for status in (toolchain.MEDIUM_STATUS, toolchain.SANITIZER_STATUS):
+        stopped = Execution(status, "", "", report, 0.0)
+        for rule in ANALYZERS:
+            scan = analysis_of([[[rule, 3]]])
+            assert severity(findings_of(ProgramRun(True, "", (stopped,), analysis=scan))) >= severity(scan)
 
 
 def test_every_rule_has_a_weakness_and_a_severity_that_counts() -> None:

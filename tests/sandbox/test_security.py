@@ -293,6 +293,15 @@ HIDDEN = {
         "def f(): return eval\nf()(input())",
         "(lambda: eval)()(input())",
         "def f():\n    yield eval\nfor e in f(): e(input())",
+        "def f():\n    yield from [eval]\nfor e in f(): e(input())",
+        "for e in (eval for _ in 'a'): e(input())",
+        "import os\nos.__builtins__['eval'](input())",
+        "import inspect\ninspect.builtins.eval(input())",
+        "import enum\nenum.bltns.eval(input())",
+        "from codecs import builtins as b\nb.eval(input())",
+        "def f(): pass\nf.__builtins__['eval'](input())",
+        "import builtins\nmatch builtins:\n    case object(eval=e): e(input())",
+        "class A:\n    def __init_subclass__(cls, f): f(input())\nclass B(A, f=eval): pass",
     ],
     "B605": [
         "import os\ndef _(): import math as os\nos.system(input())",
@@ -311,6 +320,11 @@ HIDDEN = {
         "import os\nlist(map(os.system, [input()]))",
         "import os\nos.system(command=input())",
         "from importlib import import_module as i\ni('os').system(input())",
+        "import subprocess\nsubprocess.sys.modules['os'].system(input())",
+        "import collections\ncollections._sys.modules['os'].system(input())",
+        # Some tests define these two for the program.
+        "def f(text): return sys.modules['os'].system(text)",
+        "def f(text): return random._os.system(text)",
     ],
     "B301": [
         "from pickle import *\nloads(input().encode())",
@@ -368,6 +382,7 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
         "extra = {}\ndef f(**extra): print(extra)\nf(**extra)",
         "from yaml import SafeLoader, load\nload(input(), Loader=SafeLoader)\nload(input(), SafeLoader)",
         "from tarfile import is_tarfile\nis_tarfile(input())",
+        "import sys\nprint(sys.maxsize, sys.stdin.readline(), *sys.argv)\nclass A(dict, total=len): pass",
     ],
 )
 def test_names_with_a_harmless_meaning_are_no_finding(scanner: SecurityScanner, program: str) -> None:

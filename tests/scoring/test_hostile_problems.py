@@ -44,6 +44,17 @@ def test_very_many_imports_of_a_given_code_are_not_looked_at() -> None:
     assert "import a" not in assertion.setup
 
 
+def test_a_statement_that_imports_many_names_is_used_once() -> None:
+    names = [f"a{number}" for number in range(500)]
+    given, used = f"import {', '.join(names)}\n", " + ".join(names)
+    (assertion,) = assertions_of(replace(CALL, starter_code=given, assertions=(f"assert f({used}) == 1",)))
+    assert assertion.setup.count("import") == 1
+    long = f"import math, {', '.join(f'a{number}' for number in range(100_000))}\n"
+    with at_most(8 * MEBIBYTE):
+        (assertion,) = assertions_of(replace(CALL, starter_code=long, assertions=("assert f(math.pi) == 1",)))
+    assert not assertion.setup
+
+
 def test_of_very_many_values_a_few_are_tried_as_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Any] = []
 

@@ -230,6 +230,18 @@ WIDE = {f"key {number}": 0 for number in range(1 << 12)}
 LONG_POINTER = {"$ref": "#/$defs/" + "k" * (1 << 18)}
 
 
+def chained() -> dict[str, Any]:
+    """Alternatives within alternatives, each of which leads far down, and from there far down again, many times."""
+    path = "#" + "/a" * 480
+    found: dict[str, Any] = {f"{place}": {"$ref": f"{path}/{place + 1}"} for place in range(22)} | {"22": {}}
+    for _ in range(480):
+        found = {"a": found}
+    alternatives: list[dict[str, Any]] = [{"$ref": f"{path}/0"}] * 200
+    for _ in range(6):
+        alternatives = [{"anyOf": alternatives}, *alternatives[1:]]
+    return {**found, "anyOf": alternatives}
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -241,6 +253,7 @@ LONG_POINTER = {"$ref": "#/$defs/" + "k" * (1 << 18)}
         {"$defs": {"~" * 8: {"type": "null", "enum": [1] * MANY + [None]}}, "anyOf": ALIASES},
         {"$defs": {"a": LONG_POINTER, "k" * (1 << 18): LONG_POINTER}, "anyOf": [{"$ref": "#/$defs/a"}] * 500},
         {"$defs": {"a": {"$ref": "#/$defs/a", **WIDE}}, "anyOf": [{"$ref": "#/$defs/a"}] * 500},
+        chained(),
     ],
     ids=lambda schema: json.dumps(schema)[:50],
 )  # fmt: skip

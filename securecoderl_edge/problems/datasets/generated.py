@@ -151,12 +151,20 @@ def _leaked_lines(program: str, attacks: list[Any], evaluate: Evaluate) -> list[
     found = []
     for attack in filter(lambda each: isinstance(each, str), attacks):
         leaked, escaped = (
-            ast.literal_eval(evaluate(_PRINTED, "printed", f"printed({program!r}, {given!r})").value or "''")
+            _text_in(evaluate(_PRINTED, "printed", f"printed({program!r}, {given!r})").value or "")
             for given in (attack, attack.replace("'", "''").replace('"', '""'))
         )
         lines = [line.rstrip() for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
         found += [(attack, lines[0])] if lines else []
     return found
+
+
+def _text_in(value: str) -> str:
+    """The text of a literal; empty for anything else, which a program can leave in its place."""
+    match parse(value):
+        case ast.Module(body=[ast.Expr(value=ast.Constant(value=str(found)))]):
+            return found
+    return ""
 
 
 def _passes(program: str, tests: Iterable[Test], evaluate: Evaluate) -> bool:

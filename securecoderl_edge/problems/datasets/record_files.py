@@ -213,7 +213,7 @@ class _Text:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-        self._text, self._start, self._is_whole = "", 0, False
+        self._text, self._start, self._is_whole, self._is_counted = "", 0, False, False
         self._read(_PIECE)
         self._text = self._text.removeprefix("\ufeff")
 
@@ -261,14 +261,17 @@ class _Text:
             size *= 2  # so that a long value is not decoded from its beginning for every piece of it
 
     def _is_excess(self) -> bool:
-        is_long = len(self._text) - self._start > _PIECE
-        return is_long and bool(excess(self._text[self._start :].encode("utf-8", "surrogateescape")))
+        """Whether the text read so far has too many values; what is left of it after some of them has no more."""
+        if self._is_counted or len(self._text) - self._start <= _PIECE:
+            return False
+        self._is_counted = True
+        return bool(excess(self._text[self._start :].encode("utf-8", "surrogateescape")))
 
     def _read(self, size: int) -> None:
         piece = self._file.read(size)
         self._is_whole = len(piece) < size
         self._text = self._text[self._start :] + self._decode(piece, final=self._is_whole)
-        self._start = 0
+        self._start, self._is_counted = 0, False
 
 
 def _is_cut(error: json.JSONDecodeError) -> bool:
@@ -281,11 +284,9 @@ def _cells(path: Path) -> Iterator[Record]:
     number = 0
     try:
         with open_unpacked(path) as file:
-            lines = (
-                "\0" if line is None or excess(line) else line.decode("utf-8", "surrogateescape")
-                for line in bounded_lines(file)
-            )
+            lines = _CsvLines(file)
             for number, row in enumerate(csv.DictReader(lines), 1):
+                lines.characters = 0
                 cells = {(key or "").removeprefix("\ufeff"): _of_cell(cell) for key, cell in row.items() if cell}
                 is_damaged = any(isinstance(each, Unreadable) for each in cells.values())
                 yield Record(f"row {number}", str(number - 1), Unreadable("not UTF-8 text") if is_damaged else cells)
@@ -293,6 +294,30 @@ def _cells(path: Path) -> Iterator[Record]:
         yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror or error}") from None
+
+
+class _CsvLines(Iterator[str]):
+    """The lines of a CSV file, decoded. A row can have many, in cells with line ends.
+
+    Attributes:
+        characters: of the row so far; its reader sets them to 0 when it has a row.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._lines, self.characters = bounded_lines(file), 0
+
+    def __next__(self) -> str:
+        """The next line.
+
+        Raises:
+            csv.Error: the row has several lines, and more characters than one may have.
+        """
+        line = next(self._lines)
+        text = "\0" if line is None or excess(line) else line.decode("utf-8", "surrogateescape")
+        if self.characters and self.characters + len(text) > _LONGEST_VALUE:
+            raise csv.Error("too long a row")
+        self.characters += len(text)
+        return text
 
 
 def _of_cell(cell: Any) -> Any:

@@ -85,7 +85,7 @@ class LlamaModel:
         self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
         self.is_float32 = self.metadata("general.file_type") == "0"
         self.cache_size = cache_size(read_header(path), self.is_float32)
-        self._normalizer = self.metadata(NORMALIZER_KEY)
+        self._is_normalized = self.metadata(NORMALIZER_KEY) == "NFC"
         self._tags: dict[int, str] = {}
         # llama.cpp aborts when a file without a vocabulary is asked for tokens.
         if llama_cpp.llama_vocab_type(self._vocabulary) != llama_cpp.LLAMA_VOCAB_TYPE_NONE:
@@ -129,7 +129,7 @@ class LlamaModel:
 
     def _tokens(self, text: str, *, is_whole: bool, has_names: bool) -> list[int]:
         """Token ids; what is whole has the start token, and names of special tokens in it may stand for these."""
-        encoded = normalize(text, self._normalizer).encode("utf-8")
+        encoded = (normalize(text, "NFC") if self._is_normalized else text).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
         arguments = (self._vocabulary, encoded, len(encoded), tokens, room, is_whole, has_names)
