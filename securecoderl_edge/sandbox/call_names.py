@@ -23,7 +23,7 @@ _MOST_MEANINGS = 16
 # Of a name with them, before those of builtins are shortened: as many as make a difference.
 _MOST_NAMES = 4 * _MOST_MEANINGS
 _MOST_TEXTS = 8
-_DEEPEST = 8  # names that are assigned to each other
+_DEEPEST = 64  # names that are assigned to each other, and parts of expressions within each other
 _OF_BUILTINS = frozenset(("builtins", "__builtins__", "__builtin__", "bltns"))  # the last one is that of `enum`
 _BUILTINS = tuple(f"{each}." for each in _OF_BUILTINS)
 # Without one of these in it, a program has no names with another meaning. Some tests define `sys` and `random` for it.
@@ -258,7 +258,8 @@ class Meanings:
             case ast.Name(id=name):
                 yield from sorted(self._imported.get(name, ()))
                 if name not in self._imported or name in self._unsure or self._is_open:
-                    yield name
+                    # A name on the way to others is not a meaning of its own.
+                    yield from [name] if not depth or name not in self._assigned or hasattr(builtins, name) else ()
                     if not hasattr(builtins, name):
                         yield from (f"{module}{name}" for module in sorted(self._imported.get(_ALL, ())))
                 for value in self._assigned.get(name, ()):

@@ -356,6 +356,13 @@ HIDDEN = {
 }
 
 
+@pytest.mark.parametrize("length", [1, 8, 17, 60])
+@pytest.mark.parametrize("first", ["eval", "os.system"])
+def test_a_chain_of_names_hides_nothing(scanner: SecurityScanner, first: str, length: int) -> None:
+    chain = "\n".join(f"a{number} = a{number - 1}" for number in range(1, length))
+    assert scanner.scan(f"import os\na0 = {first}\n{chain}\na{length - 1}(input())\n").findings
+
+
 @pytest.mark.parametrize(("kind", "program"), [(kind, each) for kind, programs in HIDDEN.items() for each in programs])
 def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind: str, program: str) -> None:
     assert kind in {finding.test_id for finding in scanner.scan(program).findings}
