@@ -123,7 +123,7 @@ def train(
     if settings.reward.function is not None:
         from securecoderl_edge.scoring.own_reward import own_function
 
-        own_function(settings.reward.function).sha256()
+        own_function(settings.reward.function).check()
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:clean")
     if max_steps:

@@ -8,6 +8,7 @@ trainer's. The file is trusted: it runs with all rights of the user, unlike the 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import math
 import os
@@ -65,6 +66,21 @@ class OwnFunction:
             UsageError: there is no such file.
         """
         return hashlib.sha256(self._source()).hexdigest()
+
+    def check(self) -> None:
+        """Check, without executing the file, that it can have such a function.
+
+        Raises:
+            UsageError: there is no such file, it is no Python, or nothing in it has this name.
+        """
+        try:
+            nodes = [*ast.walk(ast.parse(self._source()))]
+        except (SyntaxError, ValueError) as error:
+            raise UsageError(f"{self.file} cannot be loaded: {self._in_words(error)}.") from None
+        bound = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "id")}
+        if not bound & {self.name, "*"}:
+            functions = ", ".join(each.name for each in nodes if isinstance(each, ast.FunctionDef))
+            raise UsageError(f"{self.file} has no function {self.name}, but {functions or 'none at all'}.")
 
     def load(self, sha256: str = "") -> Callable[..., Any]:
         """Execute the file as a module, with the imports of a script, and return the function.

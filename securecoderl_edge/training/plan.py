@@ -184,9 +184,9 @@ def _from_sizes(
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {context} tokens")
     if "sft" in settings.phases and settings.sft.epochs is not None:
         settings = with_sft_epochs(settings, _count_solved(problems, missing))
-    formats, counts = precision.formats(), None
+    formats, counts, held_out = precision.formats(), None, settings.selection.problems
     if problems is not None:
-        held_out = min(settings.selection.problems, int(len(problems) * LARGEST_SHARE))
+        held_out = min(held_out, int(len(problems) * LARGEST_SHARE))
         counts = ProblemCounts(len(problems) - held_out, None, None, held_out)
     phases = []
     for name in settings.phases:
@@ -194,7 +194,7 @@ def _from_sizes(
         if gpu is not None and isinstance(shape, Architecture) and not isinstance(taught, OtherArchitecture):
             update = seconds_per_update(shape, settings, formats, gpu, name, room, taught)
             seconds = update, seconds_of_evaluation(shape, settings, formats, gpu, room)
-        phases.append(plan_phase(settings, precision, shape, name, room, seconds, gpu=gpu, teacher=taught))
+        phases.append(plan_phase(settings, precision, shape, name, room, seconds, bool(held_out), gpu, taught))
     plan = assemble(settings, precision, shape, counts, room, tuple(phases), tuple(missing), gpu, taught)
     plan = replace(plan, difficulty=difficulty_in_words(settings, problems))
     if first_rl_phase(settings) is None or not settings.readiness_problems:

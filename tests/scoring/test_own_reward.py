@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -194,6 +195,23 @@ def test_a_file_that_cannot_be_loaded_is_one_sentence(text: str, words: str, wri
     assert words in str(caught.value)
     assert "mine.py" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def f(**columns): exit(1)", ""), ("f = make()", ""), ("from x import g as f", ""), ("from x import *", ""),
+        ("if a:\n    def f(): ...", ""), ("def g(): ...\ndef h(): ...", "mine.py has no function f, but g, h."),
+        ("print(1)", "mine.py has no function f, but none at all."),
+        ("def f(:", "mine.py cannot be loaded: SyntaxError"),
+    ],
+)  # fmt: skip
+def test_a_plan_refuses_a_file_that_cannot_have_the_function_and_executes_none(
+    text: str, words: str, written: Callable[[str], str]
+) -> None:
+    function = own_function(written(text))
+    with pytest.raises(UsageError, match=re.escape(words)) if words else nullcontext():
+        function.check()
 
 
 @pytest.mark.parametrize("text", ["mine.py", "mine.py:", "mine:f", ":f", "mine.py:f()", "mine.py:a.b"])
