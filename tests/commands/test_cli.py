@@ -261,13 +261,14 @@ def test_commands_flags_and_models_are_completed(
         (tmp_path / "runs" / name / "environment.json").write_text("{}")
     assert completed(monkeypatch, capsys, "ge") == ["generate"]
     assert "--repair" in completed(monkeypatch, capsys, "generate", "--re")
-    assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nano-c", "nightly", "n"]
+    assert completed(monkeypatch, capsys, "bench", "n") == ["n", "nano", "nano-c", "nightly"]
     assert "starter" in completed(monkeypatch, capsys, "generate", "--model", "st")
-    assert completed(monkeypatch, capsys, "train", "--recipe", "qw") == ["qwen-0.5b", "qw"]
-    assert completed(monkeypatch, capsys, "train", "--init", "ni") == ["nightly", "ni"]
+    assert completed(monkeypatch, capsys, "train", "--recipe", "qw") == ["qw", "qwen-0.5b"]
+    assert completed(monkeypatch, capsys, "train", "--init", "ni") == ["ni", "nightly"]
     assert "mbpp:clean" in completed(monkeypatch, capsys, "train", "--problems", "mb")
     assert "starter:security" in completed(monkeypatch, capsys, "data", "show", "starter:s")
-    assert completed(monkeypatch, capsys, "models", "rm", "nano-") == ["nano-c"]
+    assert completed(monkeypatch, capsys, "models", "path", "nano-") == ["nano-c"]
+    assert completed(monkeypatch, capsys, "models", "rm", "nano-") == []
 
 
 def test_every_command_has_examples_which_it_would_accept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
