@@ -80,8 +80,8 @@ def open_house() -> Iterator[Path]:
         package = ROOT / "securecoderl_edge"
         for room in ("languages", "sandbox", "system"):
             shutil.copytree(package / room, folder / "securecoderl_edge" / room)
-        for file in ("__init__.py", "errors.py", "config.py"):
-            shutil.copy(package / file, folder / "securecoderl_edge")
+        for file in package.glob("*.py"):
+            shutil.copy(file, folder / "securecoderl_edge")
         shutil.copy(ROOT / "tests" / "hostile.py", folder)
         yield folder
 
