@@ -18,10 +18,13 @@ from torch.nn import functional
 
 from securecoderl_edge.models.families import SILU
 from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.packed_weight import packed_linear
 from securecoderl_edge.system.machine import cpu_has_matrix_units
 
 # The backward pass of attention: scores at a time, which stay in the cache of a CPU; keys from which torch's is faster.
 _SCORE_BYTES, _LONG = 1 << 20, 512
+# Gated inputs of an MLP at a time, on a CPU; less than `heap` returns to the system.
+_BLOCK_BYTES = 12 << 20
 
 
 @dataclass(frozen=True)
@@ -180,29 +183,42 @@ class _Project(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, gate: Tensor | None, activation: str, projections: list[Projection], *factors: Tensor
     ) -> tuple[Tensor, ...]:
-        read = inputs if gate is None else activated(gate, activation).mul_(inputs)
-        flat, dtype = read.reshape(-1, read.shape[-1]), inputs.dtype
+        dtype, flat = inputs.dtype, inputs.reshape(-1, inputs.shape[-1])
         lower = [factor.to(dtype) for factor in factors[::2]]
-        reduced = flat @ torch.cat(lower).T if lower else flat[:, :0]
-        parts = iter(zip(reduced.split([len(part) for part in lower], 1), factors[1::2], strict=True))
-        outputs = []
+        joined = torch.cat(lower).T if lower else flat.new_empty(flat.shape[1], 0)
+        uppers, layers = iter(factors[1::2]), []
         for projection in projections:
-            bias = projection.linear.bias
-            read_by, weight = flat, projection.weight(dtype)
-            if projection.scale is not None and dtype != torch.float32:
-                # One product rounds once, see `joined_linear`; a sum of two would lose small updates.
-                part, upper = next(parts)
-                read_by = torch.cat([flat, part], 1)
-                weight = torch.cat([weight, (upper * projection.scale).to(dtype)], 1)
-            output = functional.linear(read_by, weight, None if bias is None else bias.to(dtype))
-            if projection.scale is not None and dtype == torch.float32:
-                part, upper = next(parts)
-                output.addmm_(part, upper.T, alpha=projection.scale)
-            outputs.append(output.view(*inputs.shape[:-1], -1))
+            bias, weight, upper = projection.linear.bias, projection.weight(dtype), None
+            if projection.scale is not None:
+                upper = (next(uppers) * projection.scale).to(dtype)
+                if dtype != torch.float32:
+                    # One product rounds once, see `joined_linear`; a sum of two would lose small updates.
+                    weight = torch.cat([weight, upper], 1)
+            layers.append((weight, None if bias is None else bias.to(dtype), upper))
+
+        def products(read: Tensor) -> list[Tensor]:
+            reduced = read @ joined
+            parts, found = iter(reduced.split([len(part) for part in lower], 1)), [reduced]
+            for weight, bias, upper in layers:
+                if upper is None:
+                    output = packed_linear(read, weight, bias)
+                elif dtype == torch.float32:
+                    output = packed_linear(read, weight, bias).addmm_(next(parts), upper.T)
+                else:
+                    output = packed_linear(torch.cat([read, next(parts)], 1), weight, bias)
+                found.append(output)
+            return found
+
+        if gate is None:
+            reduced, *outputs = products(flat)
+        else:
+            gates = gate.reshape(flat.shape)
+            of_rows = [products(activated(gates[rows], activation).mul_(flat[rows])) for rows in _blocks(flat)]
+            reduced, *outputs = of_rows[0] if len(of_rows) == 1 else map(torch.cat, zip(*of_rows, strict=True))
         if lower or gate is not None:
             ctx.save_for_backward(flat if gate is None else inputs, gate, reduced, *factors)
         ctx.projections, ctx.shape, ctx.activation = projections, inputs.shape, activation
-        return tuple(outputs)
+        return tuple(output.view(*inputs.shape[:-1], -1) for output in outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -211,35 +227,66 @@ class _Project(torch.autograd.Function):
         sizes = [len(factor) for factor in factors[::2]]
         slopes: list[Tensor] = []  # of x A^T
         factor_gradients: list[Tensor] = []
-        inputs_gradient: Tensor | None = None
+        terms: list[tuple[Tensor, Tensor]] = []  # Their products add up to the gradient of x.
         number, start = 0, 0
         for projection, gradient in zip(ctx.projections, gradients, strict=True):
             gradient = gradient.reshape(-1, gradient.shape[-1])
             if ctx.needs_input_grad[0]:
-                weight = projection.weight(gradient.dtype)
-                inputs_gradient = (
-                    gradient @ weight if inputs_gradient is None else inputs_gradient.addmm_(gradient, weight)
-                )
+                terms.append((gradient, projection.weight(gradient.dtype)))
             if projection.scale is None:
                 continue
             upper, part = factors[2 * number + 1], reduced[:, start : start + sizes[number]]
             slopes.append((gradient @ upper.to(gradient.dtype)).mul_(projection.scale))
             factor_gradients.append((gradient.T @ part).to(upper.dtype).mul_(projection.scale))
             number, start = number + 1, start + sizes[number]
+        slope = torch.cat(slopes, 1) if slopes else None
+        if slope is not None and terms:
+            terms.append((slope, torch.cat([factor.to(slope.dtype) for factor in factors[::2]])))
+
+        def of_inputs(rows: slice) -> Tensor:
+            (gradient, weight), *others = terms
+            total = gradient[rows] @ weight
+            for gradient, weight in others:
+                total.addmm_(gradient[rows], weight)
+            return total
+
+        lower_gradients: list[Tensor] = []
+        inputs_gradient, gate_gradient = None, None
+        if gate is None:
+            inputs_gradient = of_inputs(slice(None)) if terms else None
+            if slope is not None:
+                lower_gradients.append((slope.T @ inputs).to(factors[0].dtype))
+        else:
+            flat = inputs.reshape(-1, inputs.shape[-1])
+            gates = gate.reshape(flat.shape)
+            if terms:
+                inputs_gradient, gate_gradient = torch.empty_like(flat), torch.empty_like(gates)
+            for rows in _blocks(flat):
+                active = activated(gates[rows], ctx.activation)
+                if slope is not None:
+                    lower_gradients.append((slope[rows].T @ (active * flat[rows])).to(factors[0].dtype))
+                if inputs_gradient is not None and gate_gradient is not None:
+                    gradient = of_inputs(rows)
+                    torch.mul(gradient, active, out=inputs_gradient[rows])
+                    gate_gradient[rows] = _gate_slope(gradient, gates[rows], flat[rows], ctx.activation)
         factor_slopes: list[Tensor | None] = []
-        if slopes:
-            slope = torch.cat(slopes, 1)
-            flat = inputs if gate is None else activated(gate, ctx.activation).mul_(inputs).flatten(0, -2)
-            if inputs_gradient is not None:
-                inputs_gradient.addmm_(slope, torch.cat([factor.to(slope.dtype) for factor in factors[::2]]))
-            lower_gradients = (slope.T @ flat).to(factors[0].dtype).split(sizes)
-            factor_slopes = [each for pair in zip(lower_gradients, factor_gradients, strict=True) for each in pair]
-        gate_gradient: Tensor | None = None
+        if lower_gradients:
+            of_lower = sum(lower_gradients[1:], lower_gradients[0]).split(sizes)
+            factor_slopes = [each for pair in zip(of_lower, factor_gradients, strict=True) for each in pair]
         if inputs_gradient is not None:
             inputs_gradient = inputs_gradient.view(ctx.shape)
-            if gate is not None:
-                gate_gradient, inputs_gradient = _gated_slopes(inputs_gradient, gate, inputs, ctx.activation)
+        if gate_gradient is not None and gate is not None:
+            gate_gradient = gate_gradient.view(gate.shape)
         return (inputs_gradient, gate_gradient, None, None, *factor_slopes)
+
+
+def _blocks(rows: Tensor) -> list[slice]:
+    """The parts of rows (N, in) that a product reads at a time where these inputs are computed and not kept.
+
+    On a CPU a part stays in the cache, and needs no new pages of memory; a GPU computes all rows at once.
+    """
+    count = max(1, _BLOCK_BYTES // rows[:1].nbytes) if rows.is_cpu and len(rows) else max(1, len(rows))
+    return [slice(start, start + count) for start in range(0, max(1, len(rows)), count)]
 
 
 def rms_norm(hidden: Tensor, weight: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
@@ -317,14 +364,15 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         gate, up = ctx.saved_tensors
-        return (*_gated_slopes(gradients[0], gate, up, ctx.activation), None)
+        of_gate = _gate_slope(gradients[0].clone(), gate, up, ctx.activation)
+        return of_gate, activated(gate, ctx.activation).mul_(gradients[0]), None
 
 
-def _gated_slopes(gradient: Tensor, gate: Tensor, up: Tensor, activation: str) -> tuple[Tensor, Tensor]:
-    """The gradients of ``gate`` and ``up``, of that of `gated`."""
-    slope = gradient * up
+def _gate_slope(gradient: Tensor, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    """The gradient of ``gate``, of ``gradient``, that of `gated`, which is overwritten."""
+    slope: Tensor = gradient.mul_(up)
     if activation == SILU:
         slope = torch.ops.aten.silu_backward(slope, gate)
     else:
         slope = torch.ops.aten.gelu_backward(slope, gate, approximate="tanh")
-    return slope, activated(gate, activation).mul_(gradient)
+    return slope

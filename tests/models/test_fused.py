@@ -105,7 +105,11 @@ def test_projections_and_their_gradients_are_those_of_peft(layers: list[Any]) ->
 
 @pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
 @pytest.mark.parametrize("which", [[0, 1, 2, 3], [1]])
-def test_layers_read_gated_inputs(layers: list[Any], which: list[int], activation: str) -> None:
+@pytest.mark.parametrize("rows", [1, 4, 100])
+def test_layers_read_gated_inputs(
+    layers: list[Any], which: list[int], activation: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "_BLOCK_BYTES", rows * 8 * 4)
     layers = [layers[number] for number in which]
     gate, up = (torch.randn(2, 3, 8, generator=GENERATOR, requires_grad=True) for _ in range(2))
     trained = [p for layer in layers for p in layer.parameters() if p.requires_grad]
