@@ -49,6 +49,8 @@ def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None
 
 def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
     """Whether the exit code is 0."""
+    from securecoderl_edge.languages.analyzers import absent_analyzers
+    from securecoderl_edge.languages.language import C
     from securecoderl_edge.sandbox.bandit_config import CONFIG_SUFFIXES
     from securecoderl_edge.sandbox.file_scan import NOT_SCANNED, FileScanner
     from securecoderl_edge.sandbox.source_files import SUFFIXES
@@ -99,6 +101,8 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
     left_out = {plain_path(kind): number for kind, number in found.left_out.items()}
     facts = {"files": len(found.files), "known": known, "left_out": left_out}
     report.finish({**facts, "configuration": configuration and plain_path(str(configuration)), "passed": not failing})
+    if any(each.language == C for each in found.files) and (absent := absent_analyzers()):
+        say(f"missing for programs in C: {', '.join(absent)}")
     _summarize(len(found.files), report.counts, known, gone, found.left_out)
     reasons = [f"{counted(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
     return is_passed(reasons if failing else []) or config.exit_zero

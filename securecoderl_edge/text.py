@@ -15,6 +15,7 @@ SEAM = "\ufdd0"
 # Combining marks, among others. Two of the letters of halfwidth Katakana stand for marks.
 _MARK = r"[^\x00-\x7f\w]|[\uff9e\uff9f]"
 _MARKS = re.compile(rf"(?<!{_MARK})(?:{_MARK}){{256,}}")
+_COMMANDS = re.compile(r"##((?:vso)?\[)", re.IGNORECASE)  # wherever they stand
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
@@ -70,11 +71,11 @@ def on_one_line(text: str) -> str:
 
 
 def without_commands(text: str) -> str:
-    """`escape_controls`, and no line that GitHub's runner takes for a command in a log; it ignores spaces before one.
+    """`escape_controls`, and nothing in a log that is a command to GitHub's runner or Azure's agent.
 
     A line that would be one begins with ``./``, which leaves the path of a file what it is.
     """
-    lines = escape_controls(text).replace("##[", "#\\#[").split("\n")
+    lines = _COMMANDS.sub(r"#\\#\1", escape_controls(text)).split("\n")
     return "\n".join(f"./{each}" if each.lstrip().startswith(("::", "##")) else each for each in lines)
 
 

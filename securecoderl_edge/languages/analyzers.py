@@ -54,6 +54,11 @@ def analyzer_versions() -> dict[str, str]:
     return {each.name: each.version for each in find_analyzers()}
 
 
+def absent_analyzers() -> list[str]:
+    """The analyzers that are not installed, each with what installs it."""
+    return [f"{name} ({hint})" for name, hint in INSTALL_HINTS.items() if name not in analyzer_versions()]
+
+
 def _gcc() -> Analyzer | None:
     """gcc, if it has an analyzer and tells its findings as JSON."""
     gcc = shutil.which("gcc")

@@ -44,7 +44,7 @@ _BIDI = "B613"
 class Row(NamedTuple):
     """One finding. ``column`` from 1 in bytes, 0 if unknown; ``is_addition`` to what Bandit finds.
 
-    ``end_line`` is the last line of its expression or statement, without a block that belongs to it.
+    ``first_line`` and ``end_line`` are those of its expression or statement, without a block that belongs to it.
     """
 
     test_id: str
@@ -55,6 +55,7 @@ class Row(NamedTuple):
     column: int
     text: str
     is_addition: bool
+    first_line: int
     end_line: int
 
 
@@ -153,7 +154,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         def __init__(self, nosec: dict[int, Any], is_plain: bool, keeps_errors: bool) -> None:
             super().__init__(None, False, nosec, no_metrics)
             self.is_plain = is_plain
-            self.results: list[tuple[Any, int, int]] = []  # with columns and last lines
+            self.results: list[tuple[Any, int, int, int]] = []  # with columns, first and last lines
             self.failures: list[tuple[str, int, str]] = []
             self.counts, self.is_cut, self.keeps_errors = Counter[tuple[str, str]](), False, keeps_errors
             # Until the next import: as `talkative`, and what found nothing by a look at the imports.
@@ -228,13 +229,14 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
                 self.is_cut = True
                 return True
             # A plugin that reads the whole file counts from 1. The column of a node says nothing about another line.
-            column, end = -1, issue.lineno
+            column, first, end = -1, issue.lineno, issue.lineno
             if kind == "File":
                 column = issue.col_offset - 1
-            elif end == raw["lineno"]:
-                column, node = raw["col_offset"], raw["node"]
-                end = end if isinstance(getattr(node, "body", None), list) else node.end_lineno
-            self.results.append((issue, column, end))
+            else:
+                column, node = raw["col_offset"] if first == raw["lineno"] else -1, raw["node"]
+                if not isinstance(getattr(node, "body", None), list):
+                    first, end = min(first, node.lineno), max(end, node.end_lineno)
+            self.results.append((issue, column, first, end))
             return True
 
     class Visitor(node_visitor.BanditNodeVisitor):  # type: ignore[misc]
@@ -354,12 +356,12 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         is_odd = not is_plain or any(map(text.__contains__, call_names.ODD_WORDS))
         visitor.meanings, visitor.calls = call_names.Meanings(call_arguments.joined_texts) if is_odd else None, []
         visitor.process(source)
-        rows = [_row(issue, column, end, False) for issue, column, end in visitor.tester.results]
+        rows = [_row(False, *each) for each in visitor.tester.results]
         found = {(each.test_id, each.line) for each in rows}
         visitor.tester.results, visitor.tester.counts = [], Counter()
         if is_odd:
             visitor.look_again()
-        again = [_row(issue, column, end, True) for issue, column, end in visitor.tester.results]
+        again = [_row(True, *each) for each in visitor.tester.results]
         rows += [each for each in again if (each.test_id, each.line) not in found]
         return Scanned(rows, visitor.tester.failures, visitor.tester.is_cut)
 
@@ -371,9 +373,9 @@ def _is_import(call: ast.Call, name: str) -> bool:
     return getattr(call.func, "id", "") == "__import__" or name in ("importlib.import_module", "importlib.__import__")
 
 
-def _row(issue: Any, column: int, end: int, is_addition: bool) -> Row:
+def _row(is_addition: bool, issue: Any, column: int, first: int, end: int) -> Row:
     text, ranks = str(issue.text)[:LONGEST_TEXT], (issue.severity, issue.confidence)
-    return Row(issue.test_id, issue.cwe.id, *ranks, issue.lineno, column + 1, text, is_addition, end)
+    return Row(issue.test_id, issue.cwe.id, *ranks, issue.lineno, column + 1, text, is_addition, first, end)
 
 
 def checks(rules: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:

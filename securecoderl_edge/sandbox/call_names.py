@@ -35,10 +35,11 @@ _FINDING = _IMPORTING | {"getattr", "vars", ""}
 # Calls that can remove or replace a name in any scope.
 _UNBINDING = frozenset(("globals", "locals", "vars", "setattr", "delattr", "exec"))
 # The same functions under the names of the modules that they are written in.
-_WRITTEN_IN = {"posix": "os", "nt": "os", "_pickle": "pickle"}
-_WRITTEN_IN |= {"_md5": "hashlib", "_sha1": "hashlib", "_random": "random"}
+_WRITTEN_IN = {"posix": "os", "nt": "os"} | {f"_{each}": each for each in ("pickle", "random")}
+_WRITTEN_IN |= {f"_{each}": "hashlib" for each in ("md5", "sha1")}
 # Calls that look at a function or class, and do not call it.
 _LOOKING = frozenset(("isinstance", "issubclass", "callable", "hasattr", "id", "repr", "super"))
+_HMAC = frozenset(("hmac.new", "hmac.HMAC", "hmac.digest"))  # does not rest on what weak hashes lack
 _TAKING = frozenset(("get", "pop", "setdefault", "__getitem__"))  # out of a container
 _NAMESPACE = ".__dict__"
 _RUNNING = frozenset(("eval", "exec"))
@@ -138,6 +139,8 @@ class Meanings:
                 continue
             if call is None:
                 yield ast.copy_location(ast.Call(value, [_something(value)], []), value)
+                continue
+            if self.of(call.func) & _HMAC and all(each.startswith("hashlib.") for each in self.of(value)):
                 continue
             place = next((place for place, each in enumerate(call.args, 1) if each is value), len(call.args))
             arguments: list[ast.expr] = [*call.args[place:]]
@@ -271,7 +274,7 @@ class Meanings:
                     yield from self._resolve(value, depth + 1)
             case ast.NamedExpr(value=value):
                 yield from self._resolve(value, depth + 1)
-            case ast.IfExp(body=one, orelse=other):
+            case ast.IfExp(body=one, orelse=other) | ast.BinOp(left=one, right=other):  # or two lists or dictionaries
                 yield from (*self._resolve(one, depth + 1), *self._resolve(other, depth + 1))
             case ast.BoolOp(values=values):
                 for value in values[:_MOST_MEANINGS]:
@@ -282,8 +285,6 @@ class Meanings:
                 yield from self._taken(value, arguments[0] if arguments else value, depth)
                 for other in arguments[1:]:
                     yield from self._resolve(other, depth + 1)
-            case ast.BinOp(left=one, right=other):  # of lists or dictionaries
-                yield from (*self._resolve(one, depth + 1), *self._resolve(other, depth + 1))
             case ast.Call(func=function) if not self._is_local(function):
                 arguments = node.args or [each.value for each in node.keywords if each.arg == "name"]
                 for name in self._resolve(function, depth + 1):

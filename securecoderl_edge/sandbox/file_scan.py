@@ -49,9 +49,9 @@ class FileFinding(Finding):
         text: the message.
         name: of the check, in words. page: its address, empty if there is none.
         tool: what found it; for Bandit's checks, `BANDIT` or, for an addition to what Bandit finds, `ADDED`.
-        digest: of the check and of the text from its line to `end_line`, without white space at the ends of lines: the
-            same if these move.
-        end_line: the last line of the expression or statement; not above ``line`` if unknown.
+        digest: of the check and of the text from `first_line` to `end_line`, without white space at the ends of lines:
+            the same if these move.
+        first_line, end_line: of the expression or statement; 0 if unknown.
     """
 
     path: str = ""
@@ -61,6 +61,7 @@ class FileFinding(Finding):
     page: str = ""
     tool: str = BANDIT
     digest: str = ""
+    first_line: int = 0
     end_line: int = 0
 
 
@@ -156,12 +157,12 @@ class FileScanner:
         return found
 
     def _of_bandit(self, file: SourceFile, row: list[Any], checks: dict[str, list[Any]]) -> FileFinding:
-        test_id, cwe, severity, confidence, line, column, text, is_addition, end = row
+        test_id, cwe, severity, confidence, line, column, text, is_addition, first, end = row
         text = text.encode("utf-8", "backslashreplace").decode()  # halves of surrogate pairs are not valid in reports
         name, page, _ = checks.get(test_id, ["", "", True])
         tool = ADDED if is_addition else BANDIT
         return FileFinding(
-            test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool, end_line=end
+            test_id, cwe, severity, confidence, line, file.name, column, text, name, page, tool, "", first, end
         )
 
     def _scan_c(self, file: SourceFile, data: bytes) -> list[FileFinding]:
@@ -222,8 +223,8 @@ class FileScanner:
 
 
 def _with_digest(finding: FileFinding, lines: list[bytes]) -> FileFinding:
-    first, end = max(finding.line - 1, 0), max(finding.line, finding.end_line)
-    text = b"\n".join(line.strip() for line in lines[first:end])
+    first, end = finding.first_line or finding.line, max(finding.line, finding.end_line)
+    text = b"\n".join(line.strip() for line in lines[max(first - 1, 0) : end])
     digest = hashlib.sha256(finding.test_id.encode() + b"\0" + text).hexdigest()[:16]
     return replace(finding, digest=digest)
 

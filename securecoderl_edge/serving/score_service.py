@@ -7,6 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
@@ -81,6 +83,27 @@ def _assertions(problem: Any) -> list[Any]:
     return [entry.get("assertion") if isinstance(entry, dict) else entry for entry in entries]
 
 
+def demand(scorer: Scorer, language: str, known: set[str]) -> None:
+    """Find out whether programs in a language, or for a target, can be run, unless that is ``known``.
+
+    Raises:
+        Fault: they cannot.
+    """
+    if language in known:
+        return
+    try:
+        scorer.prepare(language)
+    except SceError:  # the reason may have paths of this machine
+        where = f"in {LANGUAGES[language].noun}" if language in LANGUAGES else f"for {language}"
+        raise Fault(
+            400,
+            f"this server cannot run programs {where}; sce doctor on its machine shows why",
+            param="language",
+            code="unsupported_language",
+        ) from None
+    known.add(language)
+
+
 class ScoreService:
     """Scores batches, in the event loop that calls it.
 
@@ -93,6 +116,7 @@ class ScoreService:
         self.problems = problems
         self._scorer, self._max_requests = scorer, max_requests
         self._batches: set[asyncio.Task[list[Score]]] = set()
+        self._languages = {PYTHON.name}  # and targets, of programs that can be run
 
     @property
     def running(self) -> int:
@@ -125,6 +149,8 @@ class ScoreService:
 
     async def _score(self, batch: Sequence[Submission]) -> list[Score]:
         has_ended = threading.Event()
+        for language in {each.problem.target or each.problem.language for each in batch}:
+            await asyncio.to_thread(demand, self._scorer, language, self._languages)
         scorer = self._scorer.until(has_ended.is_set)
         futures = [
             scorer.score_async(each.problem, each.program, index, each.extract) for index, each in enumerate(batch)

@@ -16,7 +16,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.generation.answering import SILENT, Answerer, Watcher
 from securecoderl_edge.generation.answers import Answer, check
 from securecoderl_edge.generation.code_blocks import best_first, check_answers
-from securecoderl_edge.languages.language import LANGUAGES, PYTHON
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.python_source import has_foreign_line
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.prompts.thoughts import open_thought
@@ -31,6 +31,7 @@ from securecoderl_edge.serving.infill import Hole, infill_prompt
 from securecoderl_edge.serving.request_sampling import RequestLimits
 from securecoderl_edge.serving.requests import Wanted
 from securecoderl_edge.serving.results import Choice, Result
+from securecoderl_edge.serving.score_service import demand
 
 # The number of a choice, and a piece of its text.
 Piece = tuple[int, str]
@@ -223,18 +224,7 @@ class Service:
 
     def _demand(self, language: str) -> None:
         """Find out whether programs in a language can be run, before the model writes one."""
-        if language in self._languages:
-            return
-        try:
-            self._scorer.prepare(language)
-        except SceError:  # the reason may have paths of this machine
-            raise Fault(
-                400,
-                f"this server cannot run programs in {LANGUAGES[language].noun}; sce doctor on its machine shows why",
-                param="language",
-                code="unsupported_language",
-            ) from None
-        self._languages.add(language)
+        demand(self._scorer, language, self._languages)
 
     def _asked(self, wanted: Wanted, client: Client, watcher: Watcher) -> Result:
         """The last message is a programming problem."""

@@ -16,6 +16,7 @@ from c_compiler import why_no_c
 from cli_runs import run_sce
 from sarif_schema import validate
 
+from securecoderl_edge.languages import analyzers
 from securecoderl_edge.sandbox import file_scan
 from securecoderl_edge.scoring.baseline import VERSION
 
@@ -376,6 +377,7 @@ def test_only_what_a_baseline_does_not_know_is_reported(project: Path, monkeypat
         ('os.popen(\n"ls")', "os.popen(\ninput())"),
         ("subprocess.call('ls', shell=True)", "subprocess.call(input(), shell=True)"),
         ("print(eval(\ninput(),\n{}))", "print(eval(\ninput(),\nglobals()))"),
+        ("subprocess.call(\n'ls',\nshell=True)", "subprocess.call(\ninput(),\nshell=True)"),
     ],
 )
 def test_a_baseline_does_not_know_a_finding_whose_arguments_changed_on_another_line(
@@ -520,6 +522,14 @@ def test_programs_in_c_that_no_analyzer_reads_fail(project: Path, monkeypatch: p
     (project / "a.py").write_text("print(1)\n")
     assert ids("a.c", "a.py") == ["a.c:None:SCE001"]
     assert scan("a.c", "a.py", "--analyzers", "off", code=0) == ""
+
+
+def test_an_analyzer_that_is_not_installed_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = tuple(each for each in analyzers.find_analyzers() if each.name != analyzers.CPPCHECK)
+    monkeypatch.setattr(analyzers, "find_analyzers", lambda: others)
+    (project / "a.c").write_text("int main(void) {}\n")
+    assert "cppcheck (apt-get install cppcheck)" in run_sce("scan", "a.c")[2]
+    assert "cppcheck" not in run_sce("scan", "src")[2]
 
 
 def test_a_call_that_two_names_reach_is_reported_once(project: Path) -> None:

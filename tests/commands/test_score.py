@@ -762,7 +762,7 @@ def test_a_test_may_be_a_link_within_the_folder(tmp_path: Path) -> None:
     assert "double.py: fails: passes 2 of 3 tests" in score(str(folder)).output
 
 
-@pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py"])
+@pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py", "a ##VSO[error]x.py"])
 def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text("print(eval('3'))")
@@ -772,7 +772,7 @@ def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pyt
         assert "error" in result.stdout or words[1:]
         for line in (result.stdout + result.stderr).splitlines():
             assert not line.strip().startswith(("::", "##"))
-            assert "##[" not in line
+            assert "##[" not in line and "##vso[" not in line.lower()
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,7 @@ HIDDEN = {
         "from builtins import eval as e\nprint(e(input()))",
         "print(__builtins__.eval(input()))",
         "e = eval\nprint(e(input()))",
+        "import hmac\nhmac.new(b'', input(), eval)",
         "a, (b, e) = 1, (2, eval)\nprint(e(input()))",
         "print((e := eval)(input()))",
         "def f(x, *, e=eval): return e(x)\nprint(f(input()))",
@@ -373,6 +374,7 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
     [
         "from ast import literal_eval as eval\nprint(eval(input()))",
         "import math\nroot = math.sqrt\nprint(root(4))",
+        "import hashlib, hmac\nh = hashlib.sha1\nprint(hmac.new(b'', b'', h), hmac.digest(b'', b'', hashlib.md5))",
         "def load(text): return text\nloads = load\nprint(loads(input()))",
         "a = b\nb = a\na()",
         "from math import *\nfrom heapq import *\nfor e in [sqrt, len]:\n    print(e(4), floor(2.5) or heappop([1]))",

@@ -270,6 +270,22 @@ def test_writing_many_findings_keeps_no_other_client_waiting() -> None:
     assert waited == [True]
 
 
+@pytest.mark.parametrize("more", [{}, {"target": "cortex-m3"}])
+def test_programs_that_the_machine_cannot_run_are_refused_without_its_paths(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]
+) -> None:
+    def refuse(language: str) -> None:
+        raise SceError(f"cannot run {language}: /secret/gcc is missing")
+
+    problem = {"id": "c", "statement": "x", "language": "c", "tests": [{"input": "1", "output": "1"}], **more}
+    with serving(scorer, has_model=False, problems=[DOUBLE]) as served, monkeypatch.context() as patch:
+        patch.setattr(scorer, "prepare", refuse)
+        answer = post(served, ITEM, {"problem": problem, "program": "int main(void) {}"})
+        assert (answer.status, answer.error["code"]) == (400, "unsupported_language")
+        assert b"secret" not in answer.body
+        assert post(served, ITEM).status == 200
+
+
 def test_a_sandbox_that_fails_is_an_error_of_the_server_and_never_a_score() -> None:
     slow = HeldScorer()
     with serving(slow, has_model=False, problems=[DOUBLE]) as served, ThreadPoolExecutor(1) as threads:
