@@ -16,6 +16,7 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ _MOST_NAMES = 20_000
 _ASKED_FOR = {"tarfile", "torch", "yaml"}
 # The check that looks for characters which are not ASCII, line by line and one by one.
 _BIDI = "B613"
+_place = attrgetter("test_id", "line", "column", "first_line", "end_line")  # another in its line may be slighter
 
 
 class Row(NamedTuple):
@@ -178,8 +180,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             # A call of the name `__import__` is looked at as one, whatever that name means.
             is_import = _is_import(raw["node"], raw["qualname"])
             name = (raw["qualname"], is_import)
-            asked = self.in_file.get(name)
-            if asked is not None:
+            if (asked := self.in_file.get(name)) is not None:
                 given = context.Context(raw)
                 for test, options in asked:
                     self.ask(test, options, given, raw, "Call")
@@ -272,9 +273,8 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             for node in self.meanings.given():
                 self.pre_visit(node)
                 calls.append((node, {**self.context, "call": node, "qualname": ""}, self.meanings.of(node.func)))
-            for call in calls:
-                for again in call_arguments.other_calls(*call, self.meanings):
-                    self.tester.run_tests(again, "Call")
+            for again in (each for call in calls for each in call_arguments.other_calls(*call, self.meanings)):
+                self.tester.run_tests(again, "Call")
 
         def note_parts(self) -> None:
             """Ask again what is asked only where the whole of a module is imported, and a part of it is."""
@@ -352,17 +352,17 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
             # As text: in bytes a coding cookie could turn a comment into code that the sandbox would not run.
             source = text = source.removeprefix("\ufeff")
         visitor = Visitor(FILE_NAME, data, None, tests, False, nosec, no_metrics)
-        visitor.fname, visitor.tester = path, Tester(nosec, is_plain, errors == "kept")
+        visitor.fname, visitor.tester, visitor.calls = path, Tester(nosec, is_plain, errors == "kept"), []
         is_odd = not is_plain or any(map(text.__contains__, call_names.ODD_WORDS))
-        visitor.meanings, visitor.calls = call_names.Meanings(call_arguments.joined_texts) if is_odd else None, []
+        visitor.meanings = call_names.Meanings(call_arguments.joined_texts, call_arguments.is_hmac) if is_odd else None
         visitor.process(source)
         rows = [_row(False, *each) for each in visitor.tester.results]
-        found = {(each.test_id, each.line) for each in rows}
+        found = {_place(each) for each in rows}
         visitor.tester.results, visitor.tester.counts = [], Counter()
         if is_odd:
             visitor.look_again()
         again = [_row(True, *each) for each in visitor.tester.results]
-        rows += [each for each in again if (each.test_id, each.line) not in found]
+        rows += [each for each in again if _place(each) not in found]
         return Scanned(rows, visitor.tester.failures, visitor.tester.is_cut)
 
     return scan

@@ -9,11 +9,13 @@ This file is loaded by path in a process without the package, so it imports the 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_LONGEST_TEXT = 200  # of texts that are compared with names
+_LONGEST_TEXT, _MOST_TEXTS = 200, 64  # of texts that are compared with names, and of those that one can be
 SHELL_PLACE = 8  # of the parameter of `subprocess.Popen`, and of functions that pass theirs on
+_HMAC = frozenset(("hmac.new", "hmac.HMAC", "hmac.digest"))
 _STARTING = frozenset(f"subprocess.{each}" for each in ("Popen", "run", "call", "check_call", "check_output"))
 
 
@@ -41,9 +43,34 @@ def joined_texts(node: ast.AST, texts: Callable[[ast.AST], tuple[str, ...]]) -> 
 
 
 def _between(middle: str, parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
-    firsts = [texts(part)[:1] for part in parts[:_LONGEST_TEXT]]
-    if all(firsts):
-        yield middle.join(first for (first,) in firsts)[:_LONGEST_TEXT]
+    every = itertools.product(*(texts(part) for part in parts[:_LONGEST_TEXT]))
+    yield from (middle.join(each)[:_LONGEST_TEXT] for each in itertools.islice(every, _MOST_TEXTS))
+
+
+def is_hmac(call: ast.Call, meanings: Any) -> bool:
+    """Whether a call can only be one of `hmac`, which does not rest on what weak hashes lack."""
+    first: Any = call.func
+    while isinstance(first, ast.Attribute):
+        first = first.value
+    names = meanings.of(call.func)
+    if not (names and names <= _HMAC and isinstance(first, ast.Name)) or meanings.is_open:
+        return False
+    program: Any = call
+    while hasattr(program, "_bandit_parent"):
+        program = program._bandit_parent
+    return not meanings.kept((first.id, "rebound", 0), lambda: _rebound(program, first.id, meanings))
+
+
+def _rebound(program: ast.AST, name: str, meanings: Any) -> Iterator[str]:
+    """The name, for each statement but imports that binds it, and what can change `hmac` itself."""
+    for node in ast.walk(program):
+        is_read = isinstance(getattr(node, "ctx", None), ast.Load)
+        if isinstance(node, ast.Attribute):
+            known = meanings.of(node)
+            is_changed = (not is_read or "__" in node.attr) and any(each.startswith("hmac.") for each in known)
+            yield from [name] if is_changed or "sys.modules" in known else ()
+        elif not is_read and not isinstance(node, (ast.alias, ast.keyword)):
+            yield from [name] if name in [getattr(node, field, "") for field in ("id", "name", "arg", "rest")] else ()
 
 
 def other_calls(node: ast.Call, given: dict[str, Any], names: set[str], meanings: Any) -> Iterator[dict[str, Any]]:
@@ -70,7 +97,7 @@ def respelled(call: ast.Call, name: str, meanings: Any) -> ast.Call | None:
         held = meanings.literal(argument.value) if isinstance(argument, ast.Starred) else None
         arguments += held.elts if isinstance(held, (ast.Tuple, ast.List)) else [_folded(argument, meanings)]
     for each in call.keywords:
-        keywords += [each] if each.arg is not None else _keywords(meanings.literal(each.value)) or [each]
+        keywords += [each] if each.arg is not None else _keywords(each.value, meanings) or [each]
     if not arguments and keywords and keywords[0].arg is not None:
         arguments = [next((each.value for each in keywords if each.arg == "args"), keywords[0].value)]
     if name in _STARTING and len(arguments) > SHELL_PLACE:
@@ -80,15 +107,15 @@ def respelled(call: ast.Call, name: str, meanings: Any) -> ast.Call | None:
     return ast.copy_location(ast.Call(call.func, arguments, keywords), call)
 
 
-def _keywords(mapping: ast.expr) -> list[ast.keyword]:
-    match mapping:
+def _keywords(mapping: ast.expr, meanings: Any) -> list[ast.keyword]:
+    match meanings.literal(mapping):
         case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
             return keywords
         case ast.Dict(keys=keys, values=values):
             return [
-                ast.copy_location(ast.keyword(key.value, value), value)
+                ast.copy_location(ast.keyword(name, value), value)
                 for key, value in zip(keys, values, strict=True)
-                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                for name in meanings.texts(key)
             ]
     return []
 

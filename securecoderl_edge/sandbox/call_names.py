@@ -3,9 +3,9 @@
 Bandit keeps one table for the whole program, and the last import of a name wins, even one that never runs. So calls are
 looked at again with every other meaning that their name has: of imports elsewhere, also of all names of a module, of
 the builtin if an import of that name may not have run, of assignments such as ``e = eval``, loops and ``match``,
-of either branch of a condition, of what a list or dictionary holds, of base classes, and of ``builtins``,
-``sys.modules``, ``vars``, `getattr` and `__import__` with texts that are put together of constants. A function that is
-given to another one, returned or used as a decorator counts as called. `call_arguments` looks at arguments.
+of either branch of a condition, of what a list or dictionary holds, of base classes, of ``builtins``, ``sys.modules``,
+``vars``, namespaces of functions and frames, `getattr` and `__import__` with texts joined of constants. A function that
+is given to another one, returned or used as a decorator counts as called. `call_arguments` looks at arguments.
 
 Not seen: names that are computed in another way, and functions that leave a container through a further call.
 
@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Iterator
 _MOST_MEANINGS = 16
 # Of a name with them, before those of builtins are shortened: as many as make a difference.
 _MOST_NAMES = 4 * _MOST_MEANINGS
-_MOST_TEXTS = 8
 _DEEPEST = 64  # names that are assigned to each other, and parts of expressions within each other
 _OF_BUILTINS = frozenset(("builtins", "__builtins__", "__builtin__", "bltns"))  # the last one is that of `enum`
+_THERE = frozenset(("__builtins__", *dir(builtins)))  # names that need no import, and no statement that gives them one
 _BUILTINS = tuple(f"{each}." for each in _OF_BUILTINS)
 # Without one of these in it, a program has no names with another meaning. Some tests define `sys` and `random` for it.
-ODD_WORDS = ("import", "eval", "exec", "__", "globals", "vars", "locals", "sys", "_os")
+ODD_WORDS = ("import", "eval", "exec", "__", "globals", "vars", "locals", "sys", "_os", "getattr", "builtins", "bltns")
 _ALL = "*"  # in place of a name, the names of modules of which all names are imported
 _IMPORTING = frozenset(("__import__", "importlib.import_module", "importlib.__import__"))
 # Calls that find a function by its name; Bandit has no name for a call of what another call gave.
@@ -35,13 +35,15 @@ _FINDING = _IMPORTING | {"getattr", "vars", ""}
 # Calls that can remove or replace a name in any scope.
 _UNBINDING = frozenset(("globals", "locals", "vars", "setattr", "delattr", "exec"))
 # The same functions under the names of the modules that they are written in.
-_WRITTEN_IN = {"posix": "os", "nt": "os"} | {f"_{each}": each for each in ("pickle", "random")}
+_WRITTEN_IN = {"posix": "os", "nt": "os"} | {f"_{each}": each for each in ("os", "pickle", "random")}
 _WRITTEN_IN |= {f"_{each}": "hashlib" for each in ("md5", "sha1")}
 # Calls that look at a function or class, and do not call it.
 _LOOKING = frozenset(("isinstance", "issubclass", "callable", "hasattr", "id", "repr", "super"))
-_HMAC = frozenset(("hmac.new", "hmac.HMAC", "hmac.digest"))  # does not rest on what weak hashes lack
 _TAKING = frozenset(("get", "pop", "setdefault", "__getitem__"))  # out of a container
+_GIVING = frozenset(("import_module", "__import__", "join", "getattr", "vars", "globals", "locals"))
 _NAMESPACE = ".__dict__"
+_OF_ANY = dict.fromkeys(("__builtins__", "f_builtins"), ("builtins",)) | {"__call__": (), "__self__": ()}  # attributes
+_OF_ANY |= dict.fromkeys(("__globals__", "f_globals"), (_NAMESPACE,))
 _RUNNING = frozenset(("eval", "exec"))
 _MODULES = _OF_BUILTINS | sys.stdlib_module_names | {"__main__"}
 _NAMES = _RUNNING | _UNBINDING | _FINDING | {"__builtins__", *sys.stdlib_module_names}
@@ -52,15 +54,16 @@ _TEXTS = (ast.Constant, ast.BinOp, ast.JoinedStr)
 
 
 class Meanings:
-    """The meanings of names, collected while a program is visited; ``joined_texts`` is that of `call_arguments`."""
+    """The meanings of names, collected while a program is visited; the functions are those of `call_arguments`."""
 
-    def __init__(self, joined_texts: Callable[[ast.AST, Callable[[ast.AST], tuple[str, ...]]], Iterator[str]]) -> None:
-        self._joined_texts = joined_texts
+    def __init__(self, joined_texts: Callable[..., Iterator[str]], is_hmac: Callable[..., bool]) -> None:
+        self._joined_texts, self._is_hmac = joined_texts, is_hmac
         self._imported: dict[str, set[str]] = {}
+        self._roots = set[str]()  # the first names of all that is imported
         self._assigned: dict[str, list[ast.expr]] = {}
         self._attributes: dict[str, list[ast.expr]] = {}
         self._unsure: set[str] = set()  # names whose import may not run, or may be undone
-        self._is_open = self._is_computed = False
+        self.is_open = self._is_computed = False
         self._known: dict[tuple[str | int, str, int], tuple[str, ...]] = {}
         self._given: list[tuple[ast.expr, ast.Call | None]] = []
 
@@ -69,7 +72,6 @@ class Meanings:
         match node:
             case ast.Return(value=value) | ast.Yield(value=value) | ast.YieldFrom(value=value) | ast.Lambda(body=value):
                 self._give(value)
-                return
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 for value in (*node.decorator_list, *(each.value for each in getattr(node, "keywords", ()))):
                     self._give(value)
@@ -105,7 +107,7 @@ class Meanings:
 
     def note_call(self, node: ast.Call, name: str) -> None:
         """Note a called function: some can unbind any name, some find a function by its name."""
-        self._is_open = self._is_open or name in _UNBINDING
+        self.is_open = self.is_open or name in _UNBINDING
         is_computed = name in _FINDING or name.startswith(_BUILTINS) or name.endswith(".__call__")
         self._is_computed = self._is_computed or is_computed or name.count(".") > 1 or not _is_named(node.func)
         if not (name in _LOOKING or (name == "type" and len(node.args) == 1)):
@@ -119,14 +121,12 @@ class Meanings:
         """Whether every name means what Bandit takes it for."""
         has_others = any([*self._plain_names(each)] != [each] for known in self._imported.values() for each in known)
         is_bound = self._assigned or self._attributes or has_others or _ALL in self._imported
-        return not (is_bound or self._unsure or self._is_open or self._is_computed)
+        return not (is_bound or self._unsure or self.is_open or self._is_computed)
 
     def of(self, function: ast.expr) -> set[str]:
         """The qualified names that a called expression can have, without local ones: these can be anything."""
         found: set[str] = set()
-        if self._is_local(function) and _ALL not in self._imported:
-            return found
-        for name in self._resolve(function, 0):
+        for name in () if self._is_local(function) else self._resolve(function, 0):
             found.update(each for each in self._plain_names(name) if self._is_global(each))
             if len(found) >= _MOST_MEANINGS:
                 break
@@ -140,7 +140,7 @@ class Meanings:
             if call is None:
                 yield ast.copy_location(ast.Call(value, [_something(value)], []), value)
                 continue
-            if self.of(call.func) & _HMAC and all(each.startswith("hashlib.") for each in self.of(value)):
+            if self._is_hmac(call, self) and all(each.startswith("hashlib.") for each in self.of(value)):
                 continue
             place = next((place for place, each in enumerate(call.args, 1) if each is value), len(call.args))
             arguments: list[ast.expr] = [*call.args[place:]]
@@ -155,18 +155,14 @@ class Meanings:
     def _is_global(self, name: str) -> bool:
         """Whether a name is of something in a module, or of a builtin that matters; a local name can be anything."""
         first, _, rest = name.partition(".")
-        return name in _RUNNING if not rest else first in sys.stdlib_module_names or first in self._roots()
-
-    def _roots(self) -> tuple[str, ...]:
-        names = (each.partition(".")[0] for known in self._imported.values() for each in known)
-        return self._kept(("", "roots", 0), lambda: names)
+        return name in _RUNNING if not rest else first in sys.stdlib_module_names or first in self._roots
 
     def texts(self, node: ast.AST, depth: int = 0) -> tuple[str, ...]:
         """The texts that an expression of constants can have, the first few."""
         if depth > _DEEPEST:
             return ()
         place = node.id if isinstance(node, ast.Name) else id(node)
-        return self._kept((place, "text", depth), lambda: self._texts_of(node, depth + 1))[:_MOST_TEXTS]
+        return self.kept((place, "text", depth), lambda: self._texts_of(node, depth + 1))[:_MOST_MEANINGS]
 
     def _texts_of(self, node: ast.AST, depth: int) -> Iterator[str]:
         if isinstance(node, ast.Name):
@@ -190,14 +186,16 @@ class Meanings:
 
     def _is_local(self, node: ast.expr) -> bool:
         """Whether an expression is a name of which nothing is known, or an attribute of one."""
-        while isinstance(node, ast.Attribute) and node.attr not in self._attributes and node.attr != "__call__":
+        while isinstance(node, ast.Attribute) and node.attr not in self._attributes and node.attr not in _OF_ANY:
             node = node.value
         name = getattr(node, "id", None)
-        return name is not None and not (name in self._imported or name in self._assigned or name in _NAMES)
+        is_known = name in self._imported or name in self._assigned or name in _NAMES or _ALL in self._imported
+        return name is not None and not is_known
 
     def _import(self, node: ast.Import | ast.ImportFrom, is_sure: bool) -> None:
         module = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
         for each in node.names:
+            self._roots.add((module or each.name).partition(".")[0])
             bound = each.asname or (each.name if module else each.name.partition(".")[0])
             if each.name == _ALL:
                 self._imported.setdefault(_ALL, set()).add(module)
@@ -248,9 +246,9 @@ class Meanings:
         if depth > _DEEPEST:
             return ()
         place = node.id if isinstance(node, ast.Name) else id(node)
-        return self._kept((place, "", depth), lambda: self._names_of(node, depth))
+        return self.kept((place, "", depth), lambda: self._names_of(node, depth))
 
-    def _kept(self, key: tuple[str | int, str, int], names: Callable[[], Iterator[str]]) -> tuple[str, ...]:
+    def kept(self, key: tuple[str | int, str, int], names: Callable[[], Iterator[str]]) -> tuple[str, ...]:
         """What a name means at a depth is asked for at every call, and large programs have thousands of both."""
         if key not in self._known:
             self._known[key] = _first(names())
@@ -260,18 +258,17 @@ class Meanings:
         match node:
             case ast.Name(id=name):
                 yield from sorted(self._imported.get(name, ()))
-                if name not in self._imported or name in self._unsure or self._is_open:
+                if name not in self._imported or name in self._unsure or self.is_open:
                     # A name on the way to others is not a meaning of its own.
-                    yield from [name] if not depth or name not in self._assigned or hasattr(builtins, name) else ()
-                    if not hasattr(builtins, name):
+                    yield from [name] if not depth or name not in self._assigned or name in _THERE else ()
+                    if name not in _THERE:
                         yield from (f"{module}{name}" for module in sorted(self._imported.get(_ALL, ())))
                 for value in self._assigned.get(name, ()):
                     yield from self._resolve(value, depth + 1)
             case ast.Attribute(value=value, attr=attribute):
                 yield from (f"{name}.{attribute}" for name in self._resolve(value, depth + 1))
-                yield from self._kept(("", attribute, depth), lambda: self._assigned_to_attribute(attribute, depth))
-                if attribute == "__call__":
-                    yield from self._resolve(value, depth + 1)
+                yield from self.kept(("", attribute, depth), lambda: self._assigned_to_attribute(attribute, depth))
+                yield from self._resolve(value, depth + 1) if attribute == "__call__" else _OF_ANY.get(attribute, ())
             case ast.NamedExpr(value=value):
                 yield from self._resolve(value, depth + 1)
             case ast.IfExp(body=one, orelse=other) | ast.BinOp(left=one, right=other):  # or two lists or dictionaries
@@ -298,8 +295,8 @@ class Meanings:
         """What a call means that finds a module, an attribute or the names of one."""
         match function, arguments:
             case "getattr", [value, key, *rest]:
-                names = self._resolve(value, depth + 1)
-                yield from (f"{name}.{text}" for text in self.texts(key) for name in names)
+                for text in self.texts(key):
+                    yield from self._names_of(ast.Attribute(value, text), depth)
                 for other in rest:
                     yield from self._resolve(other, depth + 1)
             case "vars", [value]:
@@ -362,6 +359,8 @@ def _first(names: Iterator[str]) -> tuple[str, ...]:
 
 
 def _without_builtins(name: str) -> str:
+    function, _, rest = name.partition(".__self__.")
+    name = rest if rest and function in _THERE else name
     return name[len(next((each for each in _BUILTINS if name.startswith(each)), "")) :]
 
 
@@ -378,7 +377,7 @@ def _held(node: ast.AST) -> list[ast.expr]:
 def _is_meaningful(node: ast.expr) -> bool:
     """Whether a value can be a function or a module that has a name, or hold one."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _TAKING or node.func.attr in ("import_module", "__import__", "join")
+        return node.func.attr in _TAKING or node.func.attr in _GIVING
     return isinstance(node, (*_MEANINGFUL, *_HOLDING, ast.BinOp))
 
 

@@ -302,6 +302,17 @@ HIDDEN = {
         "from codecs import builtins as b\nb.eval(input())",
         "def f(): pass\nf.__builtins__['eval'](input())",
         "import builtins\nmatch builtins:\n    case object(eval=e): e(input())",
+        "if 0: __builtins__ = b\nprint(__builtins__.eval(input()))",
+        "print(print.__self__.eval(input()))",
+        "f = getattr(print, '__se' + 'lf__')\nf.eval(input())",
+        "(lambda: 0).__builtins__['eval'](input())",
+        "def f(): pass\nf.__globals__['__builtins__'].eval(input())",
+        "(i for i in ()).gi_frame.f_builtins['ev' + 'al'](input())",
+        "class A: e = eval\ngetattr(A, 'e')(input())",
+        "import builtins\nif 0: n = 'x'\nn = 'ev'\ngetattr(builtins, f'{n}al')(input())",
+        "import builtins\nn = 'x'\nn = 'ev'\ngetattr(builtins, ''.join((n, 'al')))(input())",
+        "import builtins\nfor n in 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'eval': getattr(builtins, n)(input())",
+        "getattr(re.enum.bltns, 'ev' + 'al')(input())",  # some tests define `re`
         "class A:\n    def __init_subclass__(cls, f): f(input())\nclass B(A, f=eval): pass",
     ],
     "B605": [
@@ -323,9 +334,17 @@ HIDDEN = {
         "from importlib import import_module as i\ni('os').system(input())",
         "import subprocess\nsubprocess.sys.modules['os'].system(input())",
         "import collections\ncollections._sys.modules['os'].system(input())",
-        # Some tests define these two for the program.
+        "import random\nrandom.seed.__globals__['_os'].system(input())",
+        "print.__self__.__import__('os').system(input())",
+        "import builtins, os\ns = builtins.getattr(os, 'system')\ns(input())",
+        "import builtins, os\nnames = builtins.vars(os)\nnames['system'](input())",
+        "from importlib import *\nimport_module('os').system(input())",
+        "from os import *\nlist(map(system, [input()]))",
+        "for each in object.__subclasses__(): each.__init__.__globals__['sys'].modules['os'].system(input())",
+        # Some tests define these modules for the program.
         "def f(text): return sys.modules['os'].system(text)",
         "def f(text): return random._os.system(text)",
+        "getattr(random, '_o' + 's').system(input())",
     ],
     "B301": [
         "from pickle import *\nloads(input().encode())",
@@ -336,8 +355,28 @@ HIDDEN = {
     "B324": [
         "import hashlib\nif 0: import zlib as hashlib\nprint(hashlib.md5(b'').hexdigest())",
         "import hashlib\nkind = 'md' + '5'\nhashlib.new(kind, b'')",
+        *(
+            f"import hashlib\nimport sys\n{own}\nprint({name}(hashlib.md5, b''))"
+            for own, name in (
+                ("if 0: from hmac import new as f\ndef f(h, x): return h(x)", "f"),
+                ("from hmac import new as f\nf = lambda h, x: h(x)", "f"),
+                ("if 0: import hmac\nclass hmac:\n    def new(h, x): return h(x)", "hmac.new"),
+                ("import hmac\nhmac.new = lambda h, x: h(x)", "hmac.new"),
+                ("import hmac\nother = hmac\nother.new = lambda h, x: h(x)", "hmac.new"),
+                ("import hmac\nhmac.__dict__['new'] = lambda h, x: h(x)", "hmac.new"),
+                ("import hmac\nsetattr(hmac, 'new', lambda h, x: h(x))", "hmac.new"),
+                ("sys.modules['hmac'] = sys.modules['__main__']\nimport hmac\ndef new(h, x): return h(x)", "hmac.new"),
+                ("import hmac\nfor hmac in all: pass", "hmac.new"),
+                ("import hmac\nmatch all:\n    case {'a': 1, **hmac}: pass", "hmac.new"),
+            )
+        ),
+        "import hashlib, hmac\ndef f(hmac): return hmac.new(hashlib.md5, b'')",
     ],
-    "B506": ["from yaml import load\nload(input())", "from yaml import Loader, load as l\nl(input(), Loader=Loader)"],
+    "B506": [
+        "from yaml import load\nload(input())",
+        "from yaml import Loader, load as l\nl(input(), Loader=Loader)",
+        f"if 0: import {', '.join(f'a{number}' for number in range(99))}\nimport yaml\ny = yaml.load\ny(input())",
+    ],
     "B614": ["from torch import load\nload(input())", "import torch.nn\ntorch.load(input())"],
     "B202": ["from tarfile import open as t\nwith t(input()) as f: f.extractall()"],
     "B602": [
@@ -348,6 +387,7 @@ HIDDEN = {
         "import subprocess\nsubprocess.run(input(), **{'shell': True})",
         "import subprocess\nsubprocess.run(input(), **dict(shell=True))",
         "import subprocess\nhow = {'shell': True}\nsubprocess.run(input(), **how)",
+        "import subprocess\nkey = 'ell'\nsubprocess.run(input(), **{**{}, 'sh' + key: True})",
         "import subprocess\n[subprocess.run][0](input(), shell=True)",
         "import subprocess\nclass P(subprocess.Popen): pass\nP(input(), shell=True)",
         "import subprocess\nfrom functools import partial\npartial(subprocess.run, shell=True)(input())",
@@ -372,9 +412,30 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
 @pytest.mark.parametrize(
     "program",
     [
+        "import os\ns = os.system\nos.system('ls'); s(input())",
+        "import subprocess\nr = subprocess.run\nsubprocess.run('ls', shell=True); r(input(), shell=True)",
+        "import subprocess\nr = subprocess.run\nsubprocess.run('', env=\nr(input(),\nshell=True), shell=True)",
+    ],
+)
+def test_a_slight_finding_hides_no_serious_one_of_its_check_in_the_same_line(
+    scanner: SecurityScanner, program: str
+) -> None:
+    found = [each for each in scanner.scan(program).findings if each.test_id in ("B602", "B605")]
+    assert {each.line for each in found} == {found[0].line}
+    assert {each.severity for each in found} == {"LOW", "HIGH"}
+
+
+def test_each_call_counts_also_where_several_are_in_a_line(scanner: SecurityScanner) -> None:
+    assert len(scanner.scan("e = eval\neval(input()); e(input())").findings) == 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
         "from ast import literal_eval as eval\nprint(eval(input()))",
         "import math\nroot = math.sqrt\nprint(root(4))",
         "import hashlib, hmac\nh = hashlib.sha1\nprint(hmac.new(b'', b'', h), hmac.digest(b'', b'', hashlib.md5))",
+        "import hashlib\ndef f(self, new):\n    import hmac\n    self.digest = hmac.new(b'', b'', hashlib.md5)",
         "def load(text): return text\nloads = load\nprint(loads(input()))",
         "a = b\nb = a\na()",
         "from math import *\nfrom heapq import *\nfor e in [sqrt, len]:\n    print(e(4), floor(2.5) or heappop([1]))",
@@ -383,6 +444,7 @@ def test_another_meaning_of_a_name_hides_nothing(scanner: SecurityScanner, kind:
         "calls = [len, eval]\nprint(calls[0](input()))",
         "f = print\nf = f\nf(1)",
         "import os\nmatch os.path, 1:\n    case p, n if n: print(p.join('a', 'b'))",
+        "for mode in ('train', 'eval'):\n    getattr(model, mode)(1)\n    step.__self__.eval(1)",
         "import builtins\nprint(getattr(builtins, 'le' + 'n')(input()), isinstance(input, type(eval)))",
         "import math\nprint(list(map(math.sqrt, [4])), sorted([], key=math.sqrt), *map(int, input().split()))",
         "import os\nprint(os.path.join(*['a', 'b'], **{}), os.environ.get('system'))",
