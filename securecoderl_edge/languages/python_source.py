@@ -39,6 +39,12 @@ _ALWAYS_ONE_WAY = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.Lam
 # A tree takes two hundred times the memory of its text.
 _LONGEST_SOURCE = 1 << 22
 
+# For a dotted name in an import Python takes quadratic memory, and for the values in a formatted string quadratic time.
+_DOTTED = re.compile(r"(?:\.[\s\\]*+[\w\u0080-\U0010ffff]++[\s\\]*+)++")
+_MOST_PARTS = 100
+_FORMATTED = re.compile(r"[fF][rR]?['\"]")
+_MOST_VALUES = 1 << 32  # braces times characters
+
 # A line as it is in other languages and in markup, and in no Python; or the name of a token around a hole.
 _FOREIGN_LINES = (
     r"#[ \t]*include ?[<\"]",
@@ -62,11 +68,17 @@ _parsing = threading.Lock()
 
 
 def syntax_tree(source: str, mode: str = "exec") -> Any:
-    """`ast.parse`, for any thread; a text of more than 4 MiB, or that has endless marks, is a ValueError."""
-    if len(source) > _LONGEST_SOURCE or has_endless_marks(source):
+    """`ast.parse`, for any thread; a text that would take far too much memory or time is a ValueError."""
+    if len(source) > _LONGEST_SOURCE or has_endless_marks(source) or _is_endless(source):
         raise ValueError("too long to be parsed")
     with _parsing:
         return ast.parse(source, mode=mode)
+
+
+def _is_endless(source: str) -> bool:
+    if any(run[0].count(".") > _MOST_PARTS for run in _DOTTED.finditer(source)):
+        return True
+    return source.count("{") * len(source) > _MOST_VALUES and _FORMATTED.search(source) is not None
 
 
 def declared_encoding(readline: Callable[[], bytes]) -> str:

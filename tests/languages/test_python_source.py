@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -155,3 +156,26 @@ def test_a_name_of_endless_marks_is_no_python() -> None:
     assert parse("x" + "\u0315\u0316" * 100_000) is None
     assert time.process_time() - started < 5  # when Python sorts them: minutes
     assert parse("x" + "\u0315\u0316" * 100) is not None
+
+
+@pytest.mark.parametrize("words", ["import {}", "from {} import b", "x = 1; import {}"])
+@pytest.mark.parametrize("part", ["a.", "a . ", "a.\\\n", "\u00b5.", "a\u0301."])
+def test_a_dotted_name_without_end_is_no_python(words: str, part: str) -> None:
+    tracemalloc.start()
+    try:
+        assert parse(words.format(part * 5_000 + "a")) is None
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 4 << 20  # with the names that Python makes of it: 30 MiB, and of a megabyte more than a machine has
+    assert parse(words.format(part * 50 + "a")) is not None
+    assert parse("x = " + "a.b(c.d)" + ".e(f.g)" * 200) is not None
+
+
+@pytest.mark.parametrize("prefix", ["f", "F", "rf", "fR"])
+def test_a_formatted_string_with_values_without_end_is_no_python(prefix: str) -> None:
+    started = time.process_time()
+    assert parse(f"{prefix}'{'{a}' * 300_000}'") is None
+    assert time.process_time() - started < 5  # when Python looks for the place of each: minutes
+    assert parse(f"{prefix}'{'{a}' * 300}'") is not None
+    assert parse(f"x = [{'{1: 2}, ' * 30_000}]") is not None
