@@ -22,6 +22,9 @@ from securecoderl_edge.errors import SceError, UsageError
 T = TypeVar("T")
 
 MAX_SEED = 2**32 - 1  # the largest that torch and llama.cpp both take
+# For a key of many parts the standard library takes quadratic memory.
+_PARTS_OF_KEY = re.compile(r"""(?:\.[ \t]*+(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+)++""")
+_MOST_PARTS = 100
 
 
 # Of options that many commands have.
@@ -103,13 +106,24 @@ def read_toml(path: Path) -> dict[str, Any]:
         SceError: it is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml_of(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except (ValueError, RecursionError) as error:  # also text that is not UTF-8, or a number of thousands of digits
         raise SceError(f"{path}: not valid TOML ({error})") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
+
+
+def toml_of(text: str) -> dict[str, Any]:
+    """Decode TOML.
+
+    Raises:
+        ValueError, RecursionError: it is not TOML, or has a key of very many parts.
+    """
+    if any(parts[0].count(".") > _MOST_PARTS for parts in _PARTS_OF_KEY.finditer(text)):
+        raise ValueError(f"a key of more than {_MOST_PARTS} parts")
+    return tomllib.loads(text)
 
 
 def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -124,7 +138,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
         if not equals or not key.strip():
             raise UsageError(f"--set {override}: expected key=value, for example ppo.learning_rate=1e-4")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
+            value = toml_of(f"value = {text}")["value"]
         except (ValueError, RecursionError):
             value = _numbers(text)
         *tables, name = key.strip().split(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,6 +103,22 @@ def test_any_table_survives_toml(table: dict[str, Any]) -> None:
 
 def test_a_missing_value_is_left_out_of_the_table() -> None:
     assert "limit" not in to_table(Settings())
+
+
+@pytest.mark.parametrize("part", ["a.", "a . ", "'a b'.", '"a\\"b".', '"\\\\".'])
+@pytest.mark.parametrize("line", ["{}b = 1", "[{}b]", "x = {{{}b = 1}}"])
+def test_a_key_without_end_is_no_toml(tmp_path: Path, line: str, part: str) -> None:
+    (tmp_path / "x.toml").write_text(line.format(part * 3_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SceError, match="not valid TOML"):
+            read_toml(tmp_path / "x.toml")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 20  # with all its beginnings: 36 MiB, and of a megabyte more than a machine has
+    (tmp_path / "x.toml").write_text(line.format(part * 50))
+    assert read_toml(tmp_path / "x.toml")
 
 
 def test_a_missing_toml_file_is_a_usage_error(tmp_path: Path) -> None:

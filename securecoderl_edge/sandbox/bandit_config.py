@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import configparser
 import json
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.config import toml_of
 from securecoderl_edge.errors import SceError, UsageError, first_line
 from securecoderl_edge.sandbox.security import LEVELS
 
@@ -147,7 +147,7 @@ def _refuse(path: Path, table: dict[str, Any]) -> None:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(_text(path))
+        table = toml_of(_text(path))
     except (ValueError, RecursionError) as error:
         raise SceError(f"{path}: not valid TOML ({first_line(error)})") from None
     return table if isinstance(table.get("tool", {}), dict) else {}

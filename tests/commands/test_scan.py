@@ -440,6 +440,7 @@ def test_bandits_configuration_of_the_current_folder_is_obeyed_and_named_unless_
     ("name", "text"),
     [
         ("pyproject.toml", "[tool.bandit\n"),
+        ("pyproject.toml", f"[tool.bandit]\n{'a.' * 200}a = 1\n"),
         ("pyproject.toml", "[tool.bandit]\nskips = 'B605'\n"),
         ("bandit.yaml", "skips: [\n"),
         ("bandit.yaml", "- a\n"),
