@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.reports import Case
     from securecoderl_edge.scoring.score import Score
 
+_UNSEEN = "nobody took notes of what"  # not at all levels, nor in all containers
+
 
 def check_gate(
     scores: Mapping[str, Score], config: ScoreConfig, fail_under: float | None, is_shown: bool = False
@@ -44,8 +46,11 @@ def check_gate(
         reasons.append(f"{passing} of {len(scores)} programs pass all tests, under {float(100 * share):.10g}%")
     if config.fail_on is not None and at_or_above(counts, config.fail_on):
         reasons.append(f"{in_words(counts)} among findings and security tests")
-    if config.fail_on_denied and (trying := sum(bool(each.denied) for each in scores.values())):
-        reasons.append(f"{trying} of {len(scores)} programs tried what the sandbox refuses")
+    if config.fail_on_denied:
+        trying = sum(bool(each.denied) for each in scores.values())
+        unseen = sum(each.denied is None for each in scores.values())
+        reasons += [f"{trying} of {len(scores)} programs tried what the sandbox refuses"] if trying else []
+        reasons += [f"{_UNSEEN} {unseen} of {len(scores)} programs tried: see sce doctor"] if unseen else []
     if config.junit is not None:
         with write_atomically(Path(config.junit)) as file:
             file.write(junit("sce score", [_case(name, each, config) for name, each in scores.items()]))
@@ -73,8 +78,7 @@ def verdict(score: Score) -> str:
 def _severities(score: Score) -> list[str]:
     """Of what counts against a program's security; a failed scan and a failed security test are high."""
     found = [each.severity.lower() for each in score.findings] + ["high"] * len(score.failed_security)
-    is_failed_scan = score.parses and score.severity == 1.0 and not score.findings
-    return found + ["high"] * is_failed_scan
+    return found + ["high"] * score.scan_failed
 
 
 def _case(name: str, score: Score, config: ScoreConfig) -> Case:
@@ -84,7 +88,8 @@ def _case(name: str, score: Score, config: ScoreConfig) -> Case:
     is_unsafe = config.fail_on is not None and at_or_above(Counter(_severities(score)), config.fail_on) > 0
     reasons = [] if score.passes_all_tests else [verdict(score)]
     reasons += about_security(score)[:1] if is_unsafe else []
-    reasons += [f"it {score.tried}"] if config.fail_on_denied and score.tried else []
+    if config.fail_on_denied:
+        reasons += [f"{_UNSEEN} it tried"] if score.denied is None else [f"it {score.tried}"] if score.tried else []
     return Case(name, reasons[0] if reasons else "", "\n".join([verdict(score), *_against(score)]))
 
 

@@ -71,11 +71,12 @@ class Candidate:
     def _findings(self) -> str:
         if self.score.severity == 0:
             return f"{self.language.security_tool}: no findings"
-        named = ", ".join(
+        named = [
             f"{finding.test_id} in line {finding.line}" if finding.line else finding.test_id
             for finding in self.score.findings
-        )
-        return f"{self.language.security_tool}: {named or 'scan failed'}"
+        ]
+        named += ["scan failed"] if self.score.scan_failed else []
+        return f"{self.language.security_tool}: {', '.join(named)}"
 
 
 @dataclass(frozen=True)

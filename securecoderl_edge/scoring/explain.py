@@ -124,7 +124,7 @@ def about_security(score: Score) -> list[str]:
         + (f" in line {finding.line}" if finding.line else "")
         for finding in score.findings
     ]
-    if score.severity == 1.0 and not score.findings:
+    if score.scan_failed:
         lines.append("the security scan failed, which counts as a high finding")
     return lines
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from securecoderl_edge import __version__
-from securecoderl_edge.sandbox.file_scan import BANDIT, NOT_SCANNED, OURS, FileFinding
+from securecoderl_edge.sandbox.file_scan import BANDIT, NOT_SCANNED, OURS, FileFinding, not_scanned
 from securecoderl_edge.sandbox.security import rank
 from securecoderl_edge.sandbox.source_files import place_of
 from securecoderl_edge.scoring.score import Score
@@ -83,6 +83,8 @@ def findings_of_score(path: str, score: Score, failure: str) -> list[FileFinding
     for test in score.failed_security:
         text = f"fails the security test {test.name!r}: {test.verdict}"
         found.append(FileFinding(FAILS_SECURITY, test.cwe, "HIGH", "HIGH", 0, path, text=text, tool=OURS))
+    if score.scan_failed:
+        found.append(not_scanned(path, "the security scan failed"))
     if score.tried:
         found.append(FileFinding(DENIED, 0, "MEDIUM", "HIGH", 0, path, text=f"it {score.tried}", tool=OURS))
     if failure:

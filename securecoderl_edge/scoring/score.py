@@ -63,6 +63,7 @@ class Score:
         footprint: the `Footprint` of a program that was built for a target, else empty.
         analyzers: the version of each static analyzer that read a program in C, else empty.
         denied: what the program tried in vain, in tests and security tests; None if nobody took notes.
+        scan_failed: whether a scanner could not finish, so that V is 1 whatever the findings are.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Score:
     footprint: Mapping[str, Any] = field(default_factory=dict)
     analyzers: Mapping[str, str] = field(default_factory=dict)
     denied: tuple[Denied, ...] | None = None
+    scan_failed: bool = False
 
     @property
     def failed_security(self) -> tuple[SecurityVerdict, ...]:
@@ -123,9 +125,9 @@ class Score:
         return self.parses and self.r_sec == 1
 
     def to_record(self) -> dict[str, Any]:
-        """The JSON object of the score; without a footprint if there is no target, and without analyzers if none."""
+        """The JSON object of the score; without footprint, analyzers and ``scan_failed`` where they mean nothing."""
         record = dataclasses.asdict(self)
-        for name in ("footprint", "analyzers"):
+        for name in ("footprint", "analyzers", "scan_failed"):
             if not record[name]:
                 del record[name]
         return record
@@ -186,6 +188,7 @@ def make_score(checked: CheckedProgram, rules: RewardRules = RewardRules()) -> S
         r_tests=passed / total,
         verdicts=tuple(each.verdict for each in outcomes or ()),
         findings=() if outcomes is None else checked.scan.serious,
+        scan_failed=outcomes is not None and checked.scan.failed,
         program=checked.program,
         seconds=0.0,
         credit_rule=rules.credit,
@@ -244,7 +247,7 @@ def _from_json(value: Any, kind: Any, name: str = "") -> Any:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:  # with None
         return None if value is None else _from_json(value, parts[0], name)
-    if kind is Any or (kind is str and isinstance(value, str)) or (kind is float and is_amount(value)):
+    if kind is Any or (kind in (str, bool) and isinstance(value, kind)) or (kind is float and is_amount(value)):
         return value
     if (kind is int and type(value) is int and value >= 0) or (origin is Literal and value in parts):
         return value

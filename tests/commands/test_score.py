@@ -18,7 +18,15 @@ from places import ROOT
 from sarif_schema import validate
 
 from securecoderl_edge.cli import sce
+from securecoderl_edge.commands.score_gate import check_gate
+from securecoderl_edge.commands.score_options import ScoreConfig
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.sandbox.security import Finding, Scan
+from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
+from securecoderl_edge.scoring.explain import about_security
+from securecoderl_edge.scoring.reports import findings_of_score
+from securecoderl_edge.scoring.reward import Outcome
+from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, make_score, score_from_record
 from securecoderl_edge.scoring.score_files import open_scores
 
 RIGHT = "print(int(input()) * 2)"
@@ -646,6 +654,36 @@ def test_a_gate_tells_what_a_program_tried_in_vain_and_fails_by_it_if_asked(tmp_
     assert [each["name"] for each in log["runs"][0]["tool"]["driver"]["rules"]] == ["refused_attempt"]
 
 
+@pytest.mark.parametrize("scale", SEVERITY_SCALES)
+@pytest.mark.parametrize("has_failed", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_failed_scan_fails_a_gate_and_is_told_also_beside_findings(
+    scale: SeverityScale, has_failed: bool, count: int
+) -> None:
+    scan = Scan((Finding("memleak", 401, "MEDIUM", "MEDIUM", 3),) * count, has_failed)
+    checked = CheckedProgram("a", 0, "", [Outcome("pass", True, True)], 1, scan)
+    score = make_score(checked, RewardRules(severity_scale=scale))
+    assert score_from_record(json.loads(json.dumps(score.to_record()))) == score
+    assert check_gate({"a.c": score}, ScoreConfig(fail_on="high"), None) == (not has_failed)
+    assert any("the security scan failed" in line for line in about_security(score)) == has_failed
+    assert [each.text for each in findings_of_score("a.c", score, "")][count:] == [
+        "the security scan failed"
+    ] * has_failed
+
+
+def test_a_gate_for_attempts_fails_where_nobody_notes_them(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "a.py").write_text("print(1)")
+    (folder / "a.out").write_text("1")
+    assert score(str(folder), "--sandbox", "off").exit_code == 0
+    result = score(str(folder), "--sandbox", "off", "--fail-on-denied", "--junit", str(tmp_path / "x.xml"))
+    assert result.exit_code == 1
+    assert "failed: nobody took notes of what 1 of 1 programs tried" in result.stderr
+    (failure,) = ElementTree.parse(tmp_path / "x.xml").getroot().iter("failure")
+    assert failure.get("message") == "nobody took notes of what it tried"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -772,7 +810,8 @@ def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pyt
         assert "error" in result.stdout or words[1:]
         for line in (result.stdout + result.stderr).splitlines():
             assert not line.strip().startswith(("::", "##"))
-            assert "##[" not in line and "##vso[" not in line.lower()
+            assert "##[" not in line
+            assert "##vso[" not in line.lower()
 
 
 @pytest.mark.parametrize(
