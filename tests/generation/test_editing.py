@@ -87,6 +87,17 @@ def test_only_new_findings_reject_an_edit(scorer: Scorer, tmp_path: Path) -> Non
     ).accepted
 
 
+def test_a_finding_that_an_edit_makes_worse_is_new(scorer: Scorer, tmp_path: Path) -> None:
+    def change(mode: int) -> str:
+        return f"    if x < 0:\n        __import__('os').chmod('a', {mode:#o})\n    return"
+
+    for before, after, is_accepted in ((0o755, 0o777, False), (0o755, 0o755, True), (0o777, 0o755, True)):
+        file = FILE.replace("    return x\n\n", f"{change(before)} x\n\n")
+        answer = edited(scorer, tmp_path, FakeRuntime(texts(RIGHT.replace("    return", change(after)))), file=file)
+        assert (answer.accepted == 1) == is_accepted
+        assert ("B103 in line 3 (new)" in answer.verdict()) != is_accepted
+
+
 def test_a_repair_shows_the_failing_test_and_starts_from_the_file(scorer: Scorer, tmp_path: Path) -> None:
     runtime = FakeRuntime(lambda prompt, _sample, _rng: RIGHT if "What is wrong" in prompt else WRONG)
     answer = edited(scorer, tmp_path, runtime, rounds=2)
