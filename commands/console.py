@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import escape_controls, without_commands
 
 
 class _Diagnostics(Console):
@@ -48,7 +48,7 @@ talk = new_console(stderr=True)
 
 def say(message: str, style: str = "") -> None:
     """Print one line on stderr, on a terminal in a style such as ``green``."""
-    talk.print(escape_controls(message), soft_wrap=True, style=style or None)
+    talk.print(without_commands(message), soft_wrap=True, style=style or None)
 
 
 def warn_of_level(sandbox: str) -> None:

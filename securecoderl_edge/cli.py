@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from securecoderl_edge.errors import SceError, first_line, is_device_failure
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import without_commands
 
 # A copy of each command's one-line help, so that `sce --help` imports no command.
 COMMANDS = {
@@ -126,7 +126,7 @@ def main(args: list[str] | None = None) -> Any:
         shown = io.StringIO()
         error.show(shown)
         # An argument can be the name of a file from elsewhere.
-        click.echo(escape_controls(shown.getvalue()), err=True, nl=False)
+        click.echo(without_commands(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         if is_our_process:  # a second Ctrl-C ends it at once: an exception while libraries clean up is a traceback
@@ -165,7 +165,7 @@ def _place(error: OSError) -> str:
 def _fail(message: str, debug: bool, exit_code: int = 1) -> NoReturn:
     if debug:
         traceback.print_exc()
-    click.echo(f"sce: {escape_controls(message)}", err=True)  # it may quote an untrusted file
+    click.echo(f"sce: {without_commands(message)}", err=True)  # it may quote an untrusted file
     sys.exit(exit_code)
 
 

@@ -93,6 +93,21 @@ def test_what_a_message_quotes_cannot_steer_the_terminal(
     assert capsys.readouterr().err == "sce: architecture \\x1b]0;owned\\x07 is not supported\n"
 
 
+@pytest.mark.parametrize(
+    "name", ["a.##[error]x", "a.##VSO[task]x", "a\n::error::b.py", "a\n ::error::b.##[c]", "::a.x"]
+)
+def test_no_message_about_a_file_commands_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.py").write_text("print(1)")
+    Path("a.out").write_text("1")
+    Path(name).touch()
+    for words in (("scan", "."), ("scan", name), ("score", "."), ("score", name), ("train", name)):
+        for line in "".join(run_sce(*words)[1:]).splitlines():
+            assert not line.lstrip().startswith("::")
+            assert "##[" not in line
+            assert "##vso[" not in line.lower()
+
+
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def failing() -> None:
