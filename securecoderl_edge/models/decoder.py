@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.models.fused import activated, rotated, torchs_attention
-from securecoderl_edge.models.joined_linear import JoinedLinear
+from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.joined_linear import JoinedLinear, SharedLinear
 from securecoderl_edge.models.packed_weight import packed, packed_linear
 from securecoderl_edge.models.sizes import CPU_PACE, GPU_PACE
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
@@ -43,10 +44,10 @@ class _DecodingLayer:
 
     window: int | None
     rotated: bool
-    qkv: JoinedLinear
-    out: JoinedLinear
-    gate_up: JoinedLinear
-    down: JoinedLinear
+    qkv: JoinedLinear | SharedLinear
+    out: JoinedLinear | SharedLinear
+    gate_up: JoinedLinear | SharedLinear
+    down: JoinedLinear | SharedLinear
     qkv_norm: Tensor | None
     gate_up_norm: Tensor | None
     query_key_norm: Tensor | None
@@ -56,7 +57,8 @@ class _DecodingLayer:
     @property
     def nbytes(self) -> int:
         """Size of all weights."""
-        return sum(int(value.nbytes) for value in vars(self).values() if isinstance(value, (Tensor, JoinedLinear)))
+        parts = (Tensor, JoinedLinear, SharedLinear)
+        return sum(int(value.nbytes) for value in vars(self).values() if isinstance(value, parts))
 
 
 class Decoder:
@@ -73,9 +75,11 @@ class Decoder:
             dtype: of the products.
             int8: keep the layers' weights in 8 bits, see `int8`.
             merge: add the LoRA update to the weights, instead of computing it next to them. By default where the
-                weights have the digits for it, in float32; and in int8, for which nothing trains.
+                weights have the digits for it, in float32; and in int8, for which nothing trains. But a base in int8
+                that is computed in float32 on a CPU is there to save memory: its weights are read, and not copied.
         """
         self._int8 = int8
+        self._shares = dtype == torch.float32 and not int8 and merge is None and _is_small(model)
         self._merge = (int8 or dtype == torch.float32) if merge is None else merge
         self._causal = without_adapters(model)
         self._trunk, self._shape = self._causal.model, model_architecture(model)
@@ -167,15 +171,19 @@ class Decoder:
             *after,
         )
 
-    def _joined(self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None) -> JoinedLinear:
+    def _joined(
+        self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None
+    ) -> JoinedLinear | SharedLinear:
         """Linear layers as one, each times its factor, after ``norm``."""
+        if self._shares:
+            return SharedLinear.of(parts)
         scale = self._scale(getattr(layer, norm)) if norm is not None and not self._int8 else None
         packs = not self.on_card
         return JoinedLinear.of(parts, scale, self.dtype, int8=self._int8, merge=self._merge, packs=packs)
 
     def _separate(self, norm: str | None, layer: Any) -> Tensor | None:
         # In a row that shares one int8 scale, large factors of some columns would cost the others their digits.
-        return self._scale(getattr(layer, norm)) if norm is not None and self._int8 else None
+        return self._scale(getattr(layer, norm)) if norm is not None and (self._int8 or self._shares) else None
 
     def new_cache(self, rows: int, length: int) -> KeyValueCache:
         """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
@@ -252,9 +260,9 @@ class Decoder:
             mixed = attended(query, keys, values, bias, fused=self._fused)
         return mixed if self.on_card else mixed.flatten(2)
 
-    def _product(self, linear: JoinedLinear, inputs: Tensor, factor: Tensor | None = None) -> Tensor:
+    def _product(self, linear: JoinedLinear | SharedLinear, inputs: Tensor, factor: Tensor | None = None) -> Tensor:
         """(B, T, out) outputs of ``linear`` for ``inputs`` (B, T, ...), times ``factor`` of their shape."""
-        if not self.on_card:
+        if not self.on_card or isinstance(linear, SharedLinear):
             return linear.product(inputs.to(self.dtype) if factor is None else inputs.mul_(factor))
 
         def write(place: Tensor) -> None:
@@ -285,6 +293,12 @@ class Decoder:
 
     def _added(self, hidden: Tensor, output: Tensor, norm: Tensor | None) -> Tensor:
         return hidden + (output if norm is None else self._rms(output.float()) * norm)
+
+
+def _is_small(model: Any) -> bool:
+    """Whether the layers of a model are in int8 on a CPU."""
+    parts = without_adapters(model).model.layers.modules()
+    return any(isinstance(each, Int8Linear) and each.weight.is_cpu for each in parts)
 
 
 def _within(bias: Tensor, window: int | None, start: int | Tensor, end: int) -> Tensor:

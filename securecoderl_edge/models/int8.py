@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _BLOCK_ROWS = 64
-_PRODUCT_ROWS = 1024
+_PRODUCT_BYTES = 4 << 20  # of a part of a weight that is expanded, so that it stays in the cache
 
 
 class _Int8MatMul(torch.autograd.Function):
@@ -94,8 +94,9 @@ class Int8Weight:
     def product(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
         """``inputs`` (..., in) times the weight, plus ``bias``; the weight is expanded a part at a time."""
         output = inputs.new_empty((*inputs.shape[:-1], len(self.codes)))
-        for start in range(0, len(self.codes), _PRODUCT_ROWS):
-            rows = slice(start, start + _PRODUCT_ROWS)
+        count = max(1, _PRODUCT_BYTES // (self.codes.shape[1] * inputs.element_size()))
+        for start in range(0, len(self.codes), count):
+            rows = slice(start, start + count)
             codes, scale = self.codes[rows], self.scale[rows]
             if inputs.dtype == torch.float16:  # products with the codes would overflow
                 output[..., rows] = functional.linear(inputs, _expand(codes, scale, inputs.dtype))

@@ -65,9 +65,7 @@ class JoinedLinear:
             return cls(Int8Weight.of(weight), bias)
         reduce = None
         if not merge and any(_is_adapted(linear) for linear, _ in parts):
-            factors = [_factors(linear) for linear, _ in parts]
-            reduce = torch.cat([lower for lower, _ in factors])
-            upper = torch.block_diag(*(each * factor for (_, each), (_, factor) in zip(factors, parts, strict=True)))
+            reduce, upper = _joined_factors(parts)
             if norm is not None:
                 reduce *= norm
             weight, reduce = torch.cat([weight, upper], 1), reduce.to(dtype)
@@ -106,6 +104,40 @@ class JoinedLinear:
         return packed_linear(inputs, self.weight, self.bias)
 
 
+@dataclass(frozen=True)
+class SharedLinear:
+    """As `JoinedLinear`, of `Int8Linear` layers in float32: it reads their weights, and has no copy of them.
+
+    Attributes:
+        weights, biases: of each layer.
+        reduce, upper: (R, in) and (out, R) the factors of the LoRA updates.
+    """
+
+    weights: tuple[Int8Weight, ...]
+    biases: tuple[Tensor | None, ...]
+    reduce: Tensor
+    upper: Tensor
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Any, float]]) -> SharedLinear:
+        """Linear layers, each with a factor for its outputs."""
+        bases = [(getattr(linear, "base_layer", linear), factor) for linear, factor in parts]
+        weights = tuple(Int8Weight(base.weight, base.scale * factor) for base, factor in bases)
+        biases = tuple(None if base.bias is None else base.bias.float() * factor for base, factor in bases)
+        return cls(weights, biases, *_joined_factors(parts))
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory of what is its own."""
+        return self.reduce.nbytes + self.upper.nbytes
+
+    def product(self, inputs: Tensor) -> Tensor:
+        """(..., out) outputs for ``inputs`` (..., in)."""
+        parts = [weight.product(inputs, bias) for weight, bias in zip(self.weights, self.biases, strict=True)]
+        output = torch.cat(parts, -1)
+        return output.add_(functional.linear(functional.linear(inputs, self.reduce), self.upper))
+
+
 def base_weight(linear: Any) -> Tensor:
     """(out, in) float32 weight of a linear layer without its LoRA update."""
     base = linear.base_layer if _is_adapted(linear) else linear
@@ -129,6 +161,13 @@ def merged_weight(linear: Any) -> Tensor:
 
 def _is_adapted(linear: Any) -> bool:
     return hasattr(linear, "base_layer")
+
+
+def _joined_factors(parts: Sequence[tuple[Any, float]]) -> tuple[Tensor, Tensor]:
+    """The factors of the LoRA updates of layers, each with a factor for its outputs, as those of one layer."""
+    factors = [_factors(linear) for linear, _ in parts]
+    upper = torch.block_diag(*(each * factor for (_, each), (_, factor) in zip(factors, parts, strict=True)))
+    return torch.cat([lower for lower, _ in factors]), upper
 
 
 def _factors(linear: Any) -> tuple[Tensor, Tensor]:

@@ -249,9 +249,10 @@ def _sampling(
     merging = 4 * 4 * shape.hidden * shape.intermediate
     # One layer is copied when the cache grows.
     growing = rows * length * token // shape.layers
+    shares = formats.device == "cpu" and formats.base == 1 and formats.rollout == 4  # see `joined_linear.SharedLinear`
+    weights = apart if shares else linears + (apart if formats.rollout < 4 else 0)
     parts = {
-        "sampler's weights": (linears + (apart if formats.rollout < 4 else 0)) * formats.rollout
-        + (output * formats.rollout if formats.rollout != formats.other else 0),
+        "sampler's weights": (weights + (output if formats.rollout != formats.other else 0)) * formats.rollout,
         "KV cache": rows * length * token,
         "one step": max(prompt_pass, drawing + growing, merging - rows * length * token),
     }
@@ -297,8 +298,7 @@ def _update(
     # The backward pass frees the activations of completions, and collects gradients of their prompts' KV cache instead.
     shared = 2 * prompt_tokens * shape.key_value_size * products
     if settings.gradient_checkpointing:
-        boundary = 4 * hidden
-        held = prompt_tokens * boundary + shared + max(predicted * boundary, shared)
+        held = 4 * hidden * prompt_tokens + shared + max(4 * hidden * predicted, shared)
         layer = max(prompt_kept + prompt_added, kept + added)
     else:
         held, layer = prompt_kept + max(kept, shared), max(prompt_added, added)

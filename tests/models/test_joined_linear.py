@@ -12,11 +12,11 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from torch import Tensor
 
-from securecoderl_edge.models import packed_weight
+from securecoderl_edge.models import int8, packed_weight
 from securecoderl_edge.models.adapters import LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import project
-from securecoderl_edge.models.joined_linear import JoinedLinear
+from securecoderl_edge.models.joined_linear import JoinedLinear, SharedLinear
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.running_batch import RunningBatch
 from securecoderl_edge.models.transformer import hidden_states, output_weight
@@ -165,3 +165,20 @@ def test_the_output_layer_is_not_kept_twice(tiny_qwen: Path, monkeypatch: pytest
     assert decoder._head.data_ptr() == output.data_ptr()
     layers = sum(layer.nbytes for layer in decoder.layers)
     assert decoder.weight_bytes == layers + output.nbytes
+
+
+@pytest.mark.parametrize("targets", [ALL, ("q_proj", "down_proj")])
+def test_the_sampler_of_a_base_in_int8_is_the_learner_and_has_no_copy_of_it(
+    tiny_qwen: Path, targets: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "_PRODUCT_BYTES", 3 * 4 * 32)
+    model = adapted(tiny_qwen, targets, 0.1, "int8")
+    torch.testing.assert_close(by_decoder(model, torch.float32), by_learner(model, torch.float32), atol=1e-5, rtol=1e-5)
+    decoder = Decoder(model, torch.float32)
+    decoder.refresh()
+    down, base = decoder.layers[0].down, model.get_base_model().model.layers[0].mlp.down_proj
+    assert isinstance(down, SharedLinear)
+    assert down.weights[0].codes.data_ptr() == base.base_layer.weight.data_ptr()
+    assert sum(layer.nbytes for layer in decoder.layers) < sum(
+        part.weight.nbytes for part in model.modules() if isinstance(part, int8.Int8Linear)
+    )
