@@ -96,7 +96,7 @@ class Wanted:
         problems: one for each prompt, with the tests; the statement of one in tokens is empty.
         prompts: of text completions. messages: of a chat, without ``prefill``, the beginning of its answer.
         hole: to be filled.
-        names_language: else a text to be continued may be in one that is not checked.
+        names_language: or has tests; else an answer may be in one that is not checked.
         n: choices per prompt. samples: sampled first; the best ones become choices.
         repairs: rounds of self-repair.
         hides_tests: from the model.
@@ -174,7 +174,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
     sampling, cut_to, is_skipped = sampling_of(body, bounds, seed, has_limit, own.stops)
     wanted = Wanted(
         kind=kind,
-        names_language="language" in body,
+        names_language="language" in body or bool(body.get("tests") or body.get("assertions")),
         n=n,
         samples=integer(body, "best_of", n, n, bounds.max_samples),
         repairs=integer(body, "repair", 0, 0, MAX_REPAIRS),

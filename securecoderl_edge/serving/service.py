@@ -260,7 +260,9 @@ class Service:
         texts = [(each, f"{wanted.prefill}{read[each.text][0]}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
-        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run, is_thinking)
+        answers = check_answers(
+            scorer, wanted.problem, format, texts, self._can_run, is_thinking, wanted.names_language
+        )
         choices = []
         for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
             text, calls = read[answer.completion.text]

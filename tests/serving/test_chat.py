@@ -162,6 +162,23 @@ def test_tests_are_run_on_the_program_in_an_answer(scorer: Scorer, text: str, ac
         assert checked["verdict"] == "no program"
 
 
+@pytest.mark.parametrize(("text", "accepted", "tests"), [
+    (block(RIGHT), True, ["pass"]), (block(WRONG), False, ["wrong"]), (block(RIGHT, ""), True, ["pass"]),
+    (f"{block('ls', 'sh')}{block(RIGHT)}", True, ["pass"]), (RIGHT, True, ["pass"]),
+    ("It doubles a number.", None, []), (block("console.log(6)\n", "javascript"), None, []), ("", None, []),
+    (f"<think>{block(RIGHT)}</think>It doubles a number.", None, []),
+])  # fmt: skip
+def test_examples_of_a_question_test_only_programs_in_the_language(
+    scorer: Scorer, text: str, accepted: bool | None, tests: list[str]
+) -> None:
+    question = "Double.\n\nExample input:\n```\n3\n```\nExample output:\n```\n6\n```\nIn Python or another language."
+    with talking(scorer, text) as (served, _):
+        (found,) = choices(served, messages=[{"role": "user", "content": question}])
+        (named,) = choices(served, messages=[{"role": "user", "content": question}], language="python")
+    assert (found["sce"]["accepted"], found["sce"]["tests"]) == (accepted, tests)
+    assert named["sce"]["accepted"] == bool(accepted)
+
+
 def test_blocks_in_c_are_compiled_with_or_without_main(scorer: Scorer, c_compiler: None) -> None:
     half = "int half(int n) { return n / 2; }\n"
     text = block(MAIN, "c") + block(half, "c") + block("int f( {", "c")
