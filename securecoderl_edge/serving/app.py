@@ -233,7 +233,9 @@ class App:
                 yield responder.piece(*piece)
                 async with asyncio.timeout_at(deadline):
                     piece = await anext(pieces, None)
-            for chunk in responder.last(await call.result):
+            result = await call.result
+            # In a thread, as whole answers are written.
+            for chunk in await asyncio.to_thread(lambda: list(responder.last(result))):
                 yield chunk
             status = 200
         except Exception as error:

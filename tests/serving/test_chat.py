@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving import responses
 from securecoderl_edge.serving.conversation import _has_all
 from securecoderl_edge.serving.tools import Notation, find_notation, read_tools
 from securecoderl_edge.text import SEAM
@@ -217,6 +219,22 @@ def test_a_stream_ends_with_the_verdict(scorer: Scorer) -> None:
     pieces = [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
     assert (end, "".join(pieces)) == ("[DONE]", text)
     assert events[-1]["choices"][0]["sce"]["accepted"] is True
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_verdicts_are_written_in_a_thread(scorer: Scorer, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """Thousands of findings, or of log-probabilities, take seconds, in which the event loop would serve nobody."""
+    loops = []
+
+    def noted(_: object) -> dict[str, Any]:
+        loops.append(asyncio._get_running_loop())
+        return {}
+
+    monkeypatch.setattr(responses, "_check", noted)
+    with talking(scorer, block(RIGHT)) as (served, _):
+        assert served.ask("POST", CHAT, {"messages": [USER], "n": 2, "stream": stream}).status == 200
+    assert len(loops) >= 2
+    assert set(loops) == {None}
 
 
 def test_the_field_makes_a_task(scorer: Scorer) -> None:
