@@ -110,6 +110,7 @@ def test_a_stream_has_the_same_text_and_verdicts_as_the_whole_answer(server: Ser
     whole = server.ask("POST", path, body).record
     answer = server.ask("POST", path, {**body, "stream": True, "stream_options": {"include_usage": True}})
     assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-accel-buffering"] == "no"
     *events, last = answer.events
     assert last == "[DONE]"
     expected = [choice["text"] if path == TEXT else choice["message"]["content"] for choice in whole["choices"]]
