@@ -344,7 +344,8 @@ def test_a_call_follows_the_schema_of_its_tool_from_its_sign_on(allows: Allows) 
 @pytest.mark.parametrize(
     ("parameters", "right"),
     [
-        *((none, ["{}"]) for none in (None, {}, {"description": "None."}, {"type": "object", "properties": {}})),
+        *((none, ["{}"]) for none in (None, {}, {"description": "None."}, {"type": "object", "properties": {}},
+                                      {"type": "object", "properties": {}, "required": []})),
         ({"additionalProperties": True}, ["{}", '{"a": 1}']), ({"required": ["a"]}, ['{"a": 1}']),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": {"type": "integer"}}}}, ["{}", '{"a": 1}']),
     ],
