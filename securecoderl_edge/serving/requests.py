@@ -164,7 +164,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
         if value is not None and not (value == -1 and name in (*_MINUS_ONE, *TOKENS))
     }
     _check_names(body, kind)
-    if body.get("model", bounds.model) != bounds.model:
+    if body.get("model", "") not in ("", bounds.model):  # editors send an empty name where none is set
         message = f"unknown model {str(body['model'])[:100]!r}; this server has {bounds.model!r}"
         raise Fault(404, message, param="model", code="model_not_found")
     n = integer(body, "n_cmpl" if kind == "infill" and "n_cmpl" in body else "n", 1, 1, bounds.max_samples)

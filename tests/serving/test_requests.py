@@ -424,6 +424,8 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str | None) -> No
 def test_another_model_is_not_found() -> None:
     found = fault(model="gpt-9")
     assert (found.status, found.code, found.param) == (404, "model_not_found", "model")
+    assert fault(model=0).status == fault(model=[]).status == 404
+    assert chat(model="", seed=1) == chat(model="m", seed=1) == chat(seed=1)
 
 
 def test_a_text_completion_has_a_prompt_and_no_repair() -> None:
