@@ -202,11 +202,12 @@ class Service:
     def _demand_room(self, wanted: Wanted) -> None:
         """Refuse messages and tools that cannot fit, before a prompt is made of them; each takes a token at least."""
         size = size_of(wanted.messages, wanted.tools.offered if wanted.tools else ())
-        if len(wanted.messages) > self.engine.length or self.engine.is_endless(size):
+        size += len(wanted.problem.statement) if wanted.is_task else 0
+        count = len(wanted.messages) + wanted.is_task
+        if count > self.engine.length or self.engine.is_endless(size):
             raise Fault(
                 400,
-                f"{len(wanted.messages)} messages, of {size} characters with tools, exceed a context of "
-                f"{self.engine.length} tokens",
+                f"{count} messages, of {size} characters with tools, exceed a context of {self.engine.length} tokens",
                 param="messages",
                 code="context_length_exceeded",
             )

@@ -292,7 +292,9 @@ LONG = "x" * (32 * 4000 + 1)
     {"messages": [USER, {"role": "assistant", "tool_calls": [
         {"function": {"name": "f", "arguments": {"a": LONG}}}]}], "tools": [TOOL]},
     {"messages": [{"role": "user", "content": LONG}, USER], "task": "program"},
-], ids=range(5))  # fmt: skip
+    {"messages": [{"role": "user", "content": LONG}], "task": "program"},
+    {"messages": [USER, {"role": "tool", "name": LONG, "content": "x"}]},
+], ids=range(7))  # fmt: skip
 def test_messages_that_cannot_fit_are_refused_before_they_are_a_prompt(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
 ) -> None:
