@@ -314,14 +314,10 @@ class Service:
         assert tokens is not None
         if not hole.may_cut and self.engine.is_endless(len(hole.prefix) + len(hole.suffix)):
             raise Unfit(f"prompt and suffix are too long for a context of {self.engine.length} tokens")
-
-        def encode(text: str) -> list[int]:
-            found: list[int] = self.engine.ask(lambda runtime: runtime.encode(text)) if text else []
-            return found
-
         # Of a short context half is for what is there.
         room = max(self.engine.length - max_tokens, self.engine.length // 2)
-        return infill_prompt(hole, tokens, encode, room)
+        # One question, since each waits for a step, and editors send many files.
+        return self.engine.ask(lambda runtime: infill_prompt(hole, tokens, runtime.encode, room))
 
 
 def _listener(wanted: Wanted, watcher: Watcher, echoes: Sequence[str] = ("",)) -> OnToken | None:

@@ -20,6 +20,7 @@ from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving import responses
 from securecoderl_edge.serving.conversation import _has_all
+from securecoderl_edge.serving.engine import Engine
 from securecoderl_edge.serving.tools import Notation, find_notation, read_tools
 from securecoderl_edge.text import SEAM
 
@@ -658,6 +659,24 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
     assert (stopped["content"], stopped["stop_type"], stopped["stopping_word"]) == ("fil", "word", "le")
     assert (cut["content"], cut["stop_type"], cut["stopping_word"]) == ("fil", "limit", "")
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+
+
+def test_a_hole_among_many_files_waits_for_one_step_only(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ask = [], Engine.ask
+
+    def noted(engine: Engine, question: Any) -> Any:
+        asked.append(question)
+        return ask(engine, question)
+
+    monkeypatch.setattr(Engine, "ask", noted)
+    files = [{"filename": f"{number}.py", "text": "x = 1"} for number in range(16)]
+    with talking(scorer, "x") as (served, runtime):
+        body = {"input_prefix": "a", "input_suffix": "b", "input_extra": files}
+        assert served.ask("POST", INFILL, body).status == 200
+    assert len(asked) == 1
+    prompt = runtime.tasks[0].prompt
+    assert not isinstance(prompt, str)
+    assert "".join(map(chr, prompt)).count("x = 1") == 16
 
 
 def test_a_file_too_long_is_cut_far_from_the_hole_by_infill_and_refused_elsewhere(scorer: Scorer) -> None:
