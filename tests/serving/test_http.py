@@ -378,6 +378,21 @@ def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer
         assert served.chat("x").status == 200
 
 
+@pytest.mark.parametrize("end", [BrokenPipeError(), SystemExit(1)], ids=["as Python", "as rich"])
+def test_an_operator_who_no_longer_reads_ends_nothing(scorer: Scorer, end: BaseException) -> None:
+    def report(_: str) -> None:
+        raise end
+
+    def fail() -> None:
+        served.runtime.before_step = lambda: None
+        raise SceError("a crash")
+
+    with serving(scorer, report=report, timeout=20) as served:
+        served.runtime.before_step = fail
+        assert served.chat("x").status == 500
+        assert served.chat("x").status == 200
+
+
 def test_a_model_that_is_lost_ends_the_server(scorer: Scorer) -> None:
     def fail() -> None:
         served.runtime.fails_to_open = True
