@@ -199,6 +199,7 @@ def serving(
     format: PromptFormat = OURS,
     problems: Sequence[Problem] | None = None,
     has_model: bool = True,
+    report: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Iterator[Served]:
     """A server on a free port, in a thread; with ``problems`` it serves the reward."""
@@ -209,7 +210,7 @@ def serving(
     score_service = None if known is None else ScoreService(scorer, known, chosen.max_requests)
     with listen(chosen) as listening:
         log: list[str] = []
-        server = Server(chosen, key, log.append, model=model, score_service=score_service)
+        server = Server(chosen, key, report or log.append, model=model, score_service=score_service)
         served = Served(server, listening.getsockname()[1], runtime)
         served.log = log
         thread = threading.Thread(target=_run, args=(server, listening))

@@ -71,6 +71,7 @@ def check_answers(
     answers: Sequence[tuple[Completion, str]],
     can_run: Callable[[str], bool],
     is_thinking: bool = False,
+    needs_program: bool = True,
 ) -> list[ChatAnswer]:
     """Check the blocks of each answer, given with its text, in the same order.
 
@@ -80,6 +81,7 @@ def check_answers(
     Args:
         can_run: whether programs in a language, given by name, can be run here.
         is_thinking: whether the answers begin within a thought.
+        needs_program: else an answer in words, or in other languages, passes and fails no test.
 
     Raises:
         SceError: the sandbox failed.
@@ -97,9 +99,12 @@ def check_answers(
                 )
                 programs.append([(completion, _compilable(block.program, language))])
                 places.append((number, place))
-        if problem.test_count:
+        labels = {block.language for block in blocks if not block.is_thought}
+        program = _tested_program(text, problem, format, bool(labels)) if problem.test_count else ""
+        is_foreign = labels and not labels & LANGUAGES[problem.language].labels
+        if problem.test_count and (needs_program or (program and not is_foreign)):
             problems.append(problem)
-            programs.append([(completion, _tested_program(text, problem, format, bool(blocks)))])
+            programs.append([(completion, program)])
             places.append((number, -1))
     found: list[dict[int, Candidate]] = [{} for _ in answers]
     for (number, place), answer in zip(places, check(scorer, problems, programs), strict=True):

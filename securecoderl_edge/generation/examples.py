@@ -66,7 +66,9 @@ _ASKED = re.compile(
 _HEADING = re.compile(
     r"(?:.*\b(?:examples?|samples?)[\s\d.#]*:\s*|\s*(?:for )?(?:examples?|samples?)[\s\d.:#]*)$", re.IGNORECASE
 )
-_END_OF_OUTPUT = re.compile(rf"{_HEADING.pattern}|\s*(?:explanation|note|constraints?)\b", re.IGNORECASE)
+_END_OF_OUTPUT = re.compile(
+    rf"{_HEADING.pattern}|\s*(?:explanation|note|constraints?)\b|\s*(?:\"\"\"|'''|\*/)\s*$", re.IGNORECASE
+)
 _INPUT = re.compile(r"(?P<own>(?:example|sample) )?input(?: \d+)?:[ \t]*(?P<text>.*)$", re.IGNORECASE)
 _OUTPUT = re.compile(r"(?:(?:example|sample) )?output(?: \d+)?:[ \t]*(?P<text>.*)$", re.IGNORECASE)
 # Functions whose result is not what their examples show: of arguments they change, of nodes, of what they print.
@@ -146,22 +148,44 @@ def with_newline(text: str) -> str:
 
 
 def _sections(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Inputs and outputs in sections. Of an example in general: headings such as "Input:" alone describe a format."""
+    """Inputs and outputs in sections. Of an example in general: headings such as "Input:" alone describe a format.
+
+    The fences of Markdown around a text are no part of it. A text before them and one within them are no example.
+    """
     state, is_example, given, wanted = "", False, [""], [""]
+    is_open = is_fenced = False  # a block; one that is the text of a section
     for line in [*lines, "Example input:"]:
-        heading = line.strip()
-        if (match := _INPUT.match(heading)) and (match["own"] or is_example):
+        heading, section = line.strip(), given if state == "input" else wanted
+        is_fence = heading.startswith("```") and "`" not in heading.lstrip("`")
+        is_open = is_open != is_fence
+        if is_fence and state in ("input", "output"):
+            if state == "output" and not is_open:
+                yield "\n".join(given), "\n".join(wanted)
+            is_fenced = is_open and not any(map(str.strip, section))
+            if is_fenced:
+                section.clear()
+            else:
+                state = "between" if state == "input" and not is_open else ""
+        elif is_fenced:
+            section.append(line)
+        elif (match := _INPUT.match(heading)) and (match["own"] or is_example):
             if state == "output":
                 yield "\n".join(given), "\n".join(wanted)
-            state, given, wanted = "input", [match["text"]] if match["text"] else [], []
-        elif state == "input" and (match := _OUTPUT.match(heading)):
-            state, wanted = "output", [match["text"]] if match["text"] else []
+            state, given, wanted = "input", _begun(match["text"]), []
+        elif state in ("input", "between") and (match := _OUTPUT.match(heading)):
+            state, wanted = "output", _begun(match["text"])
         elif state == "output" and (_END_OF_OUTPUT.match(line) or (not heading and wanted)):
             yield "\n".join(given), "\n".join(wanted)
             state = ""
-        elif state:
-            (given if state == "input" else wanted).append(line)
+        elif state in ("input", "output"):
+            section.append(line)
         is_example = is_example or _HEADING.match(line) is not None
+
+
+def _begun(text: str) -> list[str]:
+    """The lines of a section whose heading has text behind it, perhaps between backticks."""
+    is_quoted = len(text) > 2 and text[0] == text[-1] == "`" and "`" not in text[1:-1]
+    return [text[1:-1] if is_quoted else text] if text else []
 
 
 def _pairs(lines: list[str]) -> Iterator[tuple[str, str]]:

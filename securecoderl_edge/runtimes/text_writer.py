@@ -33,7 +33,7 @@ class TextWriter:
         is_over: Callable[[str], bool] | None = None,
     ) -> None:
         self._stops, self._show, self._is_over = tuple(stops), show, is_over
-        self._longest = max(map(len, stops), default=0)
+        self._longest, self._firsts = max(map(len, stops), default=0), {stop[:1] for stop in stops}
         self._shown = 0
         self.text = self.stop = ""
         self.is_stopped = False
@@ -60,8 +60,9 @@ class TextWriter:
 
     def _uncertain(self) -> int:
         """Number of characters at the end that may begin a stop string."""
-        longest = min(self._longest - 1, len(self.text))
-        tails = (self.text[-length:] for length in range(longest, 0, -1))
+        places = range(max(0, len(self.text) - self._longest + 1), len(self.text))
+        # A client may send many long stop strings: few places have the first character of one.
+        tails = (self.text[place:] for place in places if self.text[place] in self._firsts)
         return next((len(tail) for tail in tails if any(stop.startswith(tail) for stop in self._stops)), 0)
 
     def _pass_on(self, end: int) -> None:

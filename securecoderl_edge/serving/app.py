@@ -43,6 +43,8 @@ _PAGE_FILES = {
 _CLOSING = (413, 415, 504)
 # The header with the limit of tokens, where a request asks for more.
 _CUT = "X-Sce-Max-Tokens"
+# Asks nginx, as a proxy, to pass each event on at once.
+_UNBUFFERED = {"X-Accel-Buffering": "no"}
 # The status of requests whose client has left, in metrics only.
 _LEFT = 499
 # After the end of a stream's time, to write what a slow client has not read.
@@ -233,7 +235,9 @@ class App:
                 yield responder.piece(*piece)
                 async with asyncio.timeout_at(deadline):
                     piece = await anext(pieces, None)
-            for chunk in responder.last(await call.result):
+            result = await call.result
+            # In a thread, as whole answers are written.
+            for chunk in await asyncio.to_thread(lambda: list(responder.last(result))):
                 yield chunk
             status = 200
         except Exception as error:
@@ -284,7 +288,7 @@ class _Stream(StreamingResponse):
     def __init__(
         self, chunks: AsyncIterator[bytes], call: RunningRequest, deadline: float, headers: dict[str, str]
     ) -> None:
-        super().__init__(chunks, headers=headers, media_type="text/event-stream")
+        super().__init__(chunks, headers={**_UNBUFFERED, **headers}, media_type="text/event-stream")
         self._call, self._deadline = call, deadline
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -50,9 +50,9 @@ def size_of(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     Raises:
         Fault: one is nested too deeply.
     """
-    calls = [message["tool_calls"] for message in messages if "tool_calls" in message]
+    more = [message[key] for message in messages for key in ("name", "tool_calls") if key in message]
     try:
-        records = json.dumps([*calls, *tools], ensure_ascii=False) if calls or tools else ""
+        records = json.dumps([*more, *tools], ensure_ascii=False) if more or tools else ""
     except RecursionError:
         raise invalid("messages", "or tools are nested too deeply") from None
     return sum(len(message["content"]) for message in messages) + len(records)

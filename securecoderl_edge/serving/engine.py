@@ -233,7 +233,7 @@ class Engine:
             return not self._has_ended
 
     def _turn(self) -> None:
-        while self._questions:
+        for _ in range(len(self._questions)):  # with those that come meanwhile there might never be a step
             self._answer(*self._questions.popleft())
         self._drop_cancelled()
         self._admit()

@@ -19,13 +19,20 @@ def of_message(reports: Sequence[TokenReport], text: str) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def of_text(prompt: Sequence[TokenReport], reports: Sequence[TokenReport], text: str) -> dict[str, Any]:
+def of_text(
+    prompt: Sequence[TokenReport], reports: Sequence[TokenReport], text: str, echo: str | None = None
+) -> dict[str, Any]:
     """For text completions: parallel lists over the tokens of the prompt, if it has reports, and of ``text``.
 
     The end token is part of them: clients count on a token for each that was sampled. Offsets are in characters.
+
+    Args:
+        echo: the prompt, before which its tokens may have a start token and a space; by default their text.
     """
     found = [*prompt, *_within(reports, text, keeps_end=True)]
-    offsets = list(accumulate(chain(_lengths(prompt), _lengths(found[len(prompt) :])), initial=0))[: len(found)]
+    more = 0 if echo is None else max(0, sum(_lengths(prompt)) - len(echo))
+    places = accumulate(chain(_lengths(prompt), _lengths(found[len(prompt) :])), initial=0)
+    offsets = [max(0, place - more) for place in places][: len(found)]
     return {
         "tokens": [_name(report.raw) for report in found],
         "token_logprobs": [report.logprob for report in found],

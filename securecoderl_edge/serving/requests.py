@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
@@ -96,7 +96,7 @@ class Wanted:
         problems: one for each prompt, with the tests; the statement of one in tokens is empty.
         prompts: of text completions. messages: of a chat, without ``prefill``, the beginning of its answer.
         hole: to be filled.
-        names_language: else a text to be continued may be in one that is not checked.
+        names_language: or has tests; else an answer may be in one that is not checked.
         n: choices per prompt. samples: sampled first; the best ones become choices.
         repairs: rounds of self-repair.
         hides_tests: from the model.
@@ -164,7 +164,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
         if value is not None and not (value == -1 and name in (*_MINUS_ONE, *TOKENS))
     }
     _check_names(body, kind)
-    if body.get("model", bounds.model) != bounds.model:
+    if body.get("model", "") not in ("", bounds.model):  # editors send an empty name where none is set
         message = f"unknown model {str(body['model'])[:100]!r}; this server has {bounds.model!r}"
         raise Fault(404, message, param="model", code="model_not_found")
     n = integer(body, "n_cmpl" if kind == "infill" and "n_cmpl" in body else "n", 1, 1, bounds.max_samples)
@@ -174,7 +174,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
     sampling, cut_to, is_skipped = sampling_of(body, bounds, seed, has_limit, own.stops)
     wanted = Wanted(
         kind=kind,
-        names_language="language" in body,
+        names_language="language" in body or bool(body.get("tests") or body.get("assertions")),
         n=n,
         samples=integer(body, "best_of", n, n, bounds.max_samples),
         repairs=integer(body, "repair", 0, 0, MAX_REPAIRS),
@@ -277,8 +277,7 @@ def _text(body: Mapping[str, Any], bounds: RequestLimits) -> _Own:
     suffix = text(body, "suffix")
     # At the start of a file nothing is before the hole.
     prompts = ("",) if suffix and body.get("prompt", "") == "" else _prompts(body.get("prompt"), bounds)
-    problems = tuple(_problem(body, each if isinstance(each, str) else "", bounds.language) for each in prompts)
-    fields: dict[str, Any] = {"is_task": False, "problems": problems, "prompts": prompts}
+    fields: dict[str, Any] = {"is_task": False, "problems": _problems(body, prompts, bounds), "prompts": prompts}
     if not suffix:
         return _Own({**fields, "echoes": boolean(body, "echo")})
     if len(prompts) > 1 or not isinstance(prompts[0], str) or boolean(body, "echo"):
@@ -337,6 +336,15 @@ def _prompt(prompt: Any, bounds: RequestLimits) -> Prompt:
     if not all(type(token) is int and 0 <= token < vocabulary for token in prompt):
         raise invalid("prompt", f"must have token ids from 0 to {vocabulary - 1}")
     return tuple(prompt)
+
+
+def _problems(body: Mapping[str, Any], prompts: Sequence[Prompt], bounds: RequestLimits) -> tuple[Problem, ...]:
+    """A problem for each prompt. The tests of the body are read once: for each of many prompts that takes seconds."""
+    texts = [each if isinstance(each, str) else "" for each in prompts]
+    first = _problem(body, texts[0], bounds.language)
+    if _list(body, "tests") or _list(body, "assertions"):
+        return tuple(replace(first, statement=text) for text in texts)
+    return (first, *(_problem(body, text, bounds.language) for text in texts[1:]))
 
 
 def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:

@@ -102,7 +102,7 @@ class Responder:
         if self._wanted.is_chat:
             return of_message(reports, choice.completion.text)
         prompt = choice.completion.prompt_reports
-        return of_text(prompt, reports, choice.completion.text)
+        return of_text(prompt, reports, choice.completion.text, choice.echo if prompt else None)
 
     def _end(self, choice: Choice) -> dict[str, Any]:
         finish = "tool_calls" if choice.calls else choice.completion.finish

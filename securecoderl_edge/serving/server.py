@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 import time
@@ -101,10 +102,15 @@ class Server:
         score_service: ScoreService | None = None,
     ) -> None:
         metrics = Metrics()
+
+        def tell(line: str) -> None:
+            with contextlib.suppress(OSError, SystemExit):  # nobody reads our lines any more
+                report(line)
+
         self._score_service = score_service
-        self._service = None if model is None else self._service_of(model, settings, metrics, report)
+        self._service = None if model is None else self._service_of(model, settings, metrics, tell)
         self.engine = None if self._service is None else self._service.engine
-        app = App(settings, metrics, key, report, service=self._service, score_service=score_service)
+        app = App(settings, metrics, key, tell, service=self._service, score_service=score_service)
         config = uvicorn.Config(
             app.asgi,
             http=Connection,

@@ -202,11 +202,12 @@ class Service:
     def _demand_room(self, wanted: Wanted) -> None:
         """Refuse messages and tools that cannot fit, before a prompt is made of them; each takes a token at least."""
         size = size_of(wanted.messages, wanted.tools.offered if wanted.tools else ())
-        if len(wanted.messages) > self.engine.length or self.engine.is_endless(size):
+        size += len(wanted.problem.statement) if wanted.is_task else 0
+        count = len(wanted.messages) + wanted.is_task
+        if count > self.engine.length or self.engine.is_endless(size):
             raise Fault(
                 400,
-                f"{len(wanted.messages)} messages, of {size} characters with tools, exceed a context of "
-                f"{self.engine.length} tokens",
+                f"{count} messages, of {size} characters with tools, exceed a context of {self.engine.length} tokens",
                 param="messages",
                 code="context_length_exceeded",
             )
@@ -260,7 +261,9 @@ class Service:
         texts = [(each, f"{wanted.prefill}{read[each.text][0]}") for each in sampled]
         scorer = self._scorer.until(client.is_cancelled)
         format = replace(self._format, is_as_typed=True)
-        answers = check_answers(scorer, wanted.problem, format, texts, self._can_run, is_thinking)
+        answers = check_answers(
+            scorer, wanted.problem, format, texts, self._can_run, is_thinking, wanted.names_language
+        )
         choices = []
         for answer in (best_first(answers) if wanted.is_ranked else answers)[: wanted.n]:
             text, calls = read[answer.completion.text]
@@ -311,14 +314,10 @@ class Service:
         assert tokens is not None
         if not hole.may_cut and self.engine.is_endless(len(hole.prefix) + len(hole.suffix)):
             raise Unfit(f"prompt and suffix are too long for a context of {self.engine.length} tokens")
-
-        def encode(text: str) -> list[int]:
-            found: list[int] = self.engine.ask(lambda runtime: runtime.encode(text)) if text else []
-            return found
-
         # Of a short context half is for what is there.
         room = max(self.engine.length - max_tokens, self.engine.length // 2)
-        return infill_prompt(hole, tokens, encode, room)
+        # One question, since each waits for a step, and editors send many files.
+        return self.engine.ask(lambda runtime: infill_prompt(hole, tokens, runtime.encode, room))
 
 
 def _listener(wanted: Wanted, watcher: Watcher, echoes: Sequence[str] = ("",)) -> OnToken | None:

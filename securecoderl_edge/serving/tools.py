@@ -25,6 +25,8 @@ _ALONE = re.compile(r"(?:```(?:json)?\s*)?(?P<object>\{.*\})(?:\s*```)?", re.DOT
 # The beginnings of such texts.
 _MAYBE_ALONE = re.compile(r"`{0,2}|(?:```(?:j|js|jso|json)?\s*)?(?:\{.*)?", re.DOTALL)
 _PROBE, _VALUE = "probe_function", "probe_value"
+# Keys of a schema that can say that there are no parameters.
+_OF_NONE = {"type", "properties", "required", *NOTES}
 
 
 @dataclass(frozen=True)
@@ -216,5 +218,5 @@ def _function(tool: Any, where: str) -> tuple[str, Any]:
     if not isinstance(schema, Mapping):
         raise invalid(where, "has parameters that are not a schema")
     # Where nothing is said of parameters there are none, as for OpenAI; small models would make some up.
-    has_none = not schema.get("properties") and schema.keys() <= {"type", "properties", *NOTES}
+    has_none = not (schema.get("properties") or schema.get("required")) and schema.keys() <= _OF_NONE
     return name, {"type": "object", **schema, **({"additionalProperties": False} if has_none else {})}

@@ -52,6 +52,24 @@ def test_a_text_ends_at_its_first_stop_string_however_it_comes(pieces: list[str]
         assert writer.text == whole
 
 
+def test_stop_strings_are_compared_only_where_one_may_begin() -> None:
+    compared = []
+
+    class Noted(str):
+        __slots__ = ()
+
+        def startswith(self, *given: Any) -> bool:
+            compared.append(given)
+            return super().startswith(*given)
+
+    writer = TextWriter([Noted(f"#{number}{'x' * 190}") for number in range(32)])
+    for piece in ["x = 1\n"] * 100:
+        assert not writer.add(piece)
+    assert compared == []
+    writer.add("#1")
+    assert compared
+
+
 def test_what_cannot_begin_a_stop_string_is_shown_at_once() -> None:
     shown: list[str] = []
     writer = TextWriter(("\n###",), shown.append)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from served import CHAT, INFILL, TEXT, AbleRuntime, Served, serving
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving import responses
 from securecoderl_edge.serving.conversation import _has_all
+from securecoderl_edge.serving.engine import Engine
 from securecoderl_edge.serving.tools import Notation, find_notation, read_tools
 from securecoderl_edge.text import SEAM
 
@@ -162,6 +165,23 @@ def test_tests_are_run_on_the_program_in_an_answer(scorer: Scorer, text: str, ac
         assert checked["verdict"] == "no program"
 
 
+@pytest.mark.parametrize(("text", "accepted", "tests"), [
+    (block(RIGHT), True, ["pass"]), (block(WRONG), False, ["wrong"]), (block(RIGHT, ""), True, ["pass"]),
+    (f"{block('ls', 'sh')}{block(RIGHT)}", True, ["pass"]), (RIGHT, True, ["pass"]),
+    ("It doubles a number.", None, []), (block("console.log(6)\n", "javascript"), None, []), ("", None, []),
+    (f"<think>{block(RIGHT)}</think>It doubles a number.", None, []),
+])  # fmt: skip
+def test_examples_of_a_question_test_only_programs_in_the_language(
+    scorer: Scorer, text: str, accepted: bool | None, tests: list[str]
+) -> None:
+    question = "Double.\n\nExample input:\n```\n3\n```\nExample output:\n```\n6\n```\nIn Python or another language."
+    with talking(scorer, text) as (served, _):
+        (found,) = choices(served, messages=[{"role": "user", "content": question}])
+        (named,) = choices(served, messages=[{"role": "user", "content": question}], language="python")
+    assert (found["sce"]["accepted"], found["sce"]["tests"]) == (accepted, tests)
+    assert named["sce"]["accepted"] == bool(accepted)
+
+
 def test_blocks_in_c_are_compiled_with_or_without_main(scorer: Scorer, c_compiler: None) -> None:
     half = "int half(int n) { return n / 2; }\n"
     text = block(MAIN, "c") + block(half, "c") + block("int f( {", "c")
@@ -200,6 +220,22 @@ def test_a_stream_ends_with_the_verdict(scorer: Scorer) -> None:
     pieces = [choice["delta"].get("content", "") for event in events for choice in event["choices"]]
     assert (end, "".join(pieces)) == ("[DONE]", text)
     assert events[-1]["choices"][0]["sce"]["accepted"] is True
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_verdicts_are_written_in_a_thread(scorer: Scorer, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """Thousands of findings, or of log-probabilities, take seconds, in which the event loop would serve nobody."""
+    loops = []
+
+    def noted(_: object) -> dict[str, Any]:
+        loops.append(asyncio._get_running_loop())
+        return {}
+
+    monkeypatch.setattr(responses, "_check", noted)
+    with talking(scorer, block(RIGHT)) as (served, _):
+        assert served.ask("POST", CHAT, {"messages": [USER], "n": 2, "stream": stream}).status == 200
+    assert len(loops) >= 2
+    assert set(loops) == {None}
 
 
 def test_the_field_makes_a_task(scorer: Scorer) -> None:
@@ -257,7 +293,9 @@ LONG = "x" * (32 * 4000 + 1)
     {"messages": [USER, {"role": "assistant", "tool_calls": [
         {"function": {"name": "f", "arguments": {"a": LONG}}}]}], "tools": [TOOL]},
     {"messages": [{"role": "user", "content": LONG}, USER], "task": "program"},
-], ids=range(5))  # fmt: skip
+    {"messages": [{"role": "user", "content": LONG}], "task": "program"},
+    {"messages": [USER, {"role": "tool", "name": LONG, "content": "x"}]},
+], ids=range(7))  # fmt: skip
 def test_messages_that_cannot_fit_are_refused_before_they_are_a_prompt(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
 ) -> None:
@@ -621,6 +659,24 @@ def test_infill_is_llama_cpps(scorer: Scorer) -> None:
     assert (stopped["content"], stopped["stop_type"], stopped["stopping_word"]) == ("fil", "word", "le")
     assert (cut["content"], cut["stop_type"], cut["stopping_word"]) == ("fil", "limit", "")
     assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+
+
+def test_a_hole_among_many_files_waits_for_one_step_only(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ask = [], Engine.ask
+
+    def noted(engine: Engine, question: Any) -> Any:
+        asked.append(question)
+        return ask(engine, question)
+
+    monkeypatch.setattr(Engine, "ask", noted)
+    files = [{"filename": f"{number}.py", "text": "x = 1"} for number in range(16)]
+    with talking(scorer, "x") as (served, runtime):
+        body = {"input_prefix": "a", "input_suffix": "b", "input_extra": files}
+        assert served.ask("POST", INFILL, body).status == 200
+    assert len(asked) == 1
+    prompt = runtime.tasks[0].prompt
+    assert not isinstance(prompt, str)
+    assert "".join(map(chr, prompt)).count("x = 1") == 16
 
 
 def test_a_file_too_long_is_cut_far_from_the_hole_by_infill_and_refused_elsewhere(scorer: Scorer) -> None:

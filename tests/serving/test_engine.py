@@ -136,6 +136,32 @@ def test_few_long_prompts_join_between_two_steps(
         assert sum(map(runtime.count_tokens, new[:-1])) < 512
 
 
+def test_questions_that_follow_each_other_do_not_hold_up_the_samples(engine: Engine, runtime: EchoRuntime) -> None:
+    steps, seen = [0], list[int]()
+
+    def note() -> None:
+        steps[0] += 1
+
+    runtime.before_step = note
+    with ThreadPoolExecutor(4) as threads:
+        asked = threads.submit(Client(engine).generate, ["x" * 3000], 1, Sampling(max_tokens=900))
+        until(lambda: engine.busy_rows == 1)
+
+        def ask(left: int) -> None:
+            def answer(_: object) -> None:
+                seen.append(steps[0])
+                if left:  # the next one is there before this one is answered
+                    threads.submit(ask, left - 1)
+                    until(lambda: len(engine._questions) == 1)
+
+            engine.ask(answer)
+
+        ask(9)
+        assert asked.result()
+    assert sorted(set(seen)) == seen
+    assert len(seen) == 10
+
+
 def test_a_client_that_was_cancelled_before_gets_nothing(engine: Engine) -> None:
     client = Client(engine)
     client.cancel()

@@ -110,6 +110,7 @@ def test_a_stream_has_the_same_text_and_verdicts_as_the_whole_answer(server: Ser
     whole = server.ask("POST", path, body).record
     answer = server.ask("POST", path, {**body, "stream": True, "stream_options": {"include_usage": True}})
     assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-accel-buffering"] == "no"
     *events, last = answer.events
     assert last == "[DONE]"
     expected = [choice["text"] if path == TEXT else choice["message"]["content"] for choice in whole["choices"]]
@@ -374,6 +375,21 @@ def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer
         runtime.before_step = lambda: setattr(runtime, "before_step", fail)
         late = served.chat("x", stream=True)
         assert (late.status, late.events[-1]["error"]["type"]) == (200, "server_error")
+        assert served.chat("x").status == 200
+
+
+@pytest.mark.parametrize("end", [BrokenPipeError(), SystemExit(1)], ids=["as Python", "as rich"])
+def test_an_operator_who_no_longer_reads_ends_nothing(scorer: Scorer, end: BaseException) -> None:
+    def report(_: str) -> None:
+        raise end
+
+    def fail() -> None:
+        served.runtime.before_step = lambda: None
+        raise SceError("a crash")
+
+    with serving(scorer, report=report, timeout=20) as served:
+        served.runtime.before_step = fail
+        assert served.chat("x").status == 500
         assert served.chat("x").status == 200
 
 

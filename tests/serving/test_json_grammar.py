@@ -111,7 +111,11 @@ SUM = {
         ({"type": "number"}, ["1e99", "-2.5E-3", "9999999999999999"], ["1e400", "1e", ".5"]),
         ({"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991},
          ["0", "-12", "8999999999999999", "999999999999999"], ["9007199254740992", "9999999999999999", "01", "1.5"]),
-        ({"type": "string", "format": "date"}, ['"2026-11-29"'], ['"2026-13-29"', '"x"']),
+        ({"type": "string", "format": "date"},
+         ['"2026-11-29"', '"2026-12-31"', '"2026-02-28"', '"2028-02-29"', '"2000-02-29"'],
+         ['"2026-13-29"', '"x"', '"2026-02-29"', '"1900-02-29"', '"2026-02-30"', '"2026-06-31"', '"2026-01-00"']),
+        ({"type": "string", "format": "date-time"}, ['"2026-11-29T23:59:59Z"', '"2026-11-29T00:00:00.125+23:59"'],
+         ['"2026-02-30T00:00:00Z"', '"2026-11-29T24:00:00Z"', '"2026-11-29T00:00:00+99:99"', '"2026-11-29"']),
         ({"type": "string", "format": "uuid"}, ['"' + "0" * 8 + "-0000-0000-0000-" + "a" * 12 + '"'], ['"0"']),
         ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": {"a/b": {"type": "null"}}}, ["null"], ["1"]),
         ({"$ref": "#/$defs/a%3Cb%25", "$defs": {"a<b%": {"type": "null"}}}, ["null"], ["1"]),
@@ -344,7 +348,8 @@ def test_a_call_follows_the_schema_of_its_tool_from_its_sign_on(allows: Allows) 
 @pytest.mark.parametrize(
     ("parameters", "right"),
     [
-        *((none, ["{}"]) for none in (None, {}, {"description": "None."}, {"type": "object", "properties": {}})),
+        *((none, ["{}"]) for none in (None, {}, {"description": "None."}, {"type": "object", "properties": {}},
+                                      {"type": "object", "properties": {}, "required": []})),
         ({"additionalProperties": True}, ["{}", '{"a": 1}']), ({"required": ["a"]}, ['{"a": 1}']),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": {"type": "integer"}}}}, ["{}", '{"a": 1}']),
     ],

@@ -37,6 +37,12 @@ def test_offsets_are_places_in_the_text_whatever_its_bytes(seed: int) -> None:
     assert found["text_offset"] == [*starts, *(len(echo) + start for start in others)]
 
 
+def test_a_start_token_is_before_the_text() -> None:
+    found = of_text(reports_of([b"<s>", b" ab", b"c"]), reports_of([b"d", b"e"]), "de", "abc")
+    assert found["text_offset"] == [0, 0, 2, 3, 4]
+    assert found["tokens"] == ["<s>", " ab", "c", "d", "e"]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_of_a_text_that_was_cut_those_tokens_are_reported_that_made_it(seed: int) -> None:
     chance = random.Random(seed)

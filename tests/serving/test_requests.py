@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from securecoderl_edge.generation.inputs import parse_assertion
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.runtimes.extras import Abilities, InfillTokens
+from securecoderl_edge.serving import requests
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.fields import read_body
 from securecoderl_edge.serving.infill import Hole
@@ -226,6 +228,24 @@ def test_prompts_may_be_several_and_token_ids() -> None:
         parse({"prompt": ["a"] * 20, "n": 8}, ABLE, "text")
 
 
+def test_tests_are_read_once_for_many_prompts_and_examples_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(text: str) -> str:
+        read.append(text)
+        return parse_assertion(text)
+
+    monkeypatch.setattr(requests, "parse_assertion", noted)
+    prompts = [f"# {number}\ndef f(n):\n" for number in range(64)]
+    for body in ({"prompt": prompts, "assertions": ["f(1) == 2"]}, {"prompt": prompts[0], "assertions": ["f(1) == 2"]}):
+        found = parse(body, ABLE, "text").problems
+        assert {each.assertions for each in found} == {("assert f(1) == 2",)}
+        assert [each.statement for each in found] == prompts[: len(found)]
+    assert read == ["f(1) == 2"] * 2
+    first, second = parse({"prompt": ["Example input: 1\nExample output: 2\n", "x"]}, ABLE, "text").problems
+    assert (len(first.tests), len(second.tests)) == (1, 0)
+
+
 def test_penalties_logprobs_and_echo_arrive() -> None:
     extras = talk(frequency_penalty=1.5, presence_penalty=-2, logprobs=True, top_logprobs=3, cache_prompt=True).extras
     assert (extras.frequency_penalty, extras.presence_penalty, extras.alternatives) == (1.5, -2.0, 3)
@@ -424,6 +444,8 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str | None) -> No
 def test_another_model_is_not_found() -> None:
     found = fault(model="gpt-9")
     assert (found.status, found.code, found.param) == (404, "model_not_found", "model")
+    assert fault(model=0).status == fault(model=[]).status == 404
+    assert chat(model="", seed=1) == chat(model="m", seed=1) == chat(seed=1)
 
 
 def test_a_text_completion_has_a_prompt_and_no_repair() -> None:
