@@ -772,7 +772,8 @@ def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pyt
         assert "error" in result.stdout or words[1:]
         for line in (result.stdout + result.stderr).splitlines():
             assert not line.strip().startswith(("::", "##"))
-            assert "##[" not in line and "##vso[" not in line.lower()
+            assert "##[" not in line
+            assert "##vso[" not in line.lower()
 
 
 @pytest.mark.parametrize(
