@@ -33,6 +33,8 @@ def print_plan(plan: Plan, choice: RecipeChoice) -> None:
         facts["problems"] = f"{number} {fitting}{cut}; {counts.held_out} more for validation"
     if plan.difficulty:
         facts["difficulty"] = plan.difficulty
+    if plan.reward:
+        facts["reward"] = plan.reward
     for name, fact in [*facts.items(), *(("missing", line) for line in plan.missing)]:
         data.print(escape_controls(f"{name:15} {fact}"), soft_wrap=True)
     _print_phases(plan)

@@ -20,6 +20,7 @@ from securecoderl_edge.commands.data_check import CheckConfig
 from securecoderl_edge.commands.score_options import ScoreConfig
 from securecoderl_edge.config import build, to_table
 from securecoderl_edge.generation import answers
+from securecoderl_edge.problems.datasets.importing import FORMATS
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.splits import SPLITS
 from securecoderl_edge.sandbox import limits, security_worker, selftest
@@ -81,6 +82,12 @@ def test_an_option_of_several_commands_is_described_once_and_by_each() -> None:
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
     menu = re.findall(r"[a-z0-9/-]+\.md\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2])
     assert sorted(menu) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
+
+
+def test_every_format_of_data_sets_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\* (`.*?`):", page.partition("## Public sets")[2], re.MULTILINE)
+    assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == sorted(FORMATS)
 
 
 def test_the_table_of_built_in_sets_is_true() -> None:

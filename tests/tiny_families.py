@@ -16,25 +16,26 @@ _GRANITE: dict[str, Any] = {
 _DENSE: dict[str, Any] = {
     "shared_intermediate_size": 128, "num_local_experts": 0, "layer_types": ["attention"] * 5, "mamba_n_heads": 24,
 }  # fmt: skip
+_TIED = {"tie_word_embeddings": True}
 WINDOW = 24
 # What is special about each: class of transformers, and fields of its configuration.
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "mistral": ("Mistral", {"sliding_window": WINDOW, "head_dim": 32}),
-    "qwen2": ("Qwen2", {}),
+    "qwen2": ("Qwen2", _TIED),
     "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}),
     "qwen3": ("Qwen3", {"head_dim": 32}),
     "qwen3-biases": ("Qwen3", {"head_dim": 32, "attention_bias": True}),
-    "smollm3": ("SmolLM3", {}),
+    "smollm3": ("SmolLM3", _TIED),
     "granite": ("Granite", _GRANITE),
     "granite4": ("GraniteMoeHybrid", {**_GRANITE, **_DENSE, "position_embedding_type": "rope"}),
     "granite4-nope": ("GraniteMoeHybrid", {**_DENSE, "attention_multiplier": 0.2}),
     "olmo2": ("Olmo2", {}),
-    "gemma3-short": ("Gemma3Text", {"head_dim": 32, "sliding_window": 4096, "sliding_window_pattern": 2}),
+    "gemma3-short": ("Gemma3Text", {**_TIED, "head_dim": 32, "sliding_window": 4096, "sliding_window_pattern": 2}),
     "gemma3": (
         "Gemma3Text",
-        {"head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW, "sliding_window_pattern": 3,
+        {**_TIED, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW, "sliding_window_pattern": 3,
          "num_hidden_layers": 6},
     ),
 }  # fmt: skip
@@ -59,7 +60,7 @@ def build_family(folder: Path, name: str, **changes: Any) -> Path:
         "num_attention_heads": 6,  # heads of 16 numbers: onnxruntime rotates multiples of that
         "num_key_value_heads": 2,
         "max_position_embeddings": 1024,
-        "tie_word_embeddings": name in ("gemma3", "gemma3-short", "smollm3", "qwen2"),
+        "tie_word_embeddings": False,
         "bos_token_id": None,
         "eos_token_id": 1,
         "pad_token_id": 0,

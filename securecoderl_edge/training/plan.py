@@ -26,6 +26,7 @@ from securecoderl_edge.training.base import BaseModel, describe_base
 from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_of_readiness, seconds_per_update
 from securecoderl_edge.training.inputs import find_start
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
+from securecoderl_edge.training.phase_settings import WITHOUT_REWARD
 from securecoderl_edge.training.readiness import Readiness, first_rl_phase
 from securecoderl_edge.training.recipe import most_completions, peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.settings import LARGEST_SHARE, TrainSettings
@@ -85,6 +86,7 @@ class Plan:
         readiness: the report on the model that RL would start from, as far as it exists; None if nothing was sampled.
         readiness_seconds: time of the report; 0 without one, None if unknown.
         difficulty: which problems are asked, by their pass rates; empty without these.
+        reward: the user's own function, its weight and the phases that use it; empty without one.
     """
 
     model: str
@@ -104,6 +106,7 @@ class Plan:
     readiness_seconds: float | None = 0.0
     teacher: str = ""
     difficulty: str = ""
+    reward: str = ""
 
     @property
     def seconds(self) -> float | None:
@@ -329,7 +332,14 @@ def assemble(
         missing=missing,
         gpu=gpu,
         teacher="" if teacher is None else _teacher_in_words(settings, shape, teacher),
+        reward=_reward_in_words(settings),
     )
+
+
+def _reward_in_words(settings: TrainSettings) -> str:
+    function, weight = settings.reward.function, settings.reward.function_weight
+    phases = ", ".join(name for name in settings.phases if name not in WITHOUT_REWARD)
+    return "" if function is None else f"{1 - weight:g} R + {weight:g} f in {phases}; f is {function}"
 
 
 def _teacher_in_words(

@@ -222,6 +222,17 @@ def test_a_reward_function_that_cannot_be_found_is_a_usage_error(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_plan_shows_the_own_reward_with_its_weight_and_the_phases_that_use_it(
+    tiny_model: Path, problems: Path, tmp_path: Path
+) -> None:
+    (file := tmp_path / "rewards.py").write_text("def f(completions, **columns): 1 / 0")
+    words = ("--dry-run", "--phases", "sft,rft,binary")
+    own = ("--reward-function", f"{file}:f", "--set", "reward.function_weight=0.2")
+    shown = train(tiny_model, problems, tmp_path / "run", *words, *own).stdout
+    assert f"\nreward          0.8 R + 0.2 f in rft, binary; f is {file}:f\n" in shown
+    assert "\nreward " not in train(tiny_model, problems, tmp_path / "run", *words).stdout
+
+
 def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary")
     assert result.exit_code == 0

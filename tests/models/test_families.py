@@ -167,7 +167,11 @@ def test_an_architecture_that_is_no_text_is_refused() -> None:
         architecture_of({"model_type": ["llama"]}, "config.json")
 
 
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "smollm3", "gemma3"])
+# The first row of each class, but for that which has to name the type of each layer.
+OF_EACH_CLASS = {kind: name for name, (kind, _) in reversed(FAMILIES.items()) if kind != "GraniteMoeHybrid"}
+
+
+@pytest.mark.parametrize("name", OF_EACH_CLASS.values())
 def test_keys_that_are_left_out_have_the_defaults_of_transformers(name: str, once: Once) -> None:
     folder = once(f"family-{name}", lambda made: build_family(made, name))
     config = json.loads((folder / "config.json").read_text())
@@ -176,6 +180,4 @@ def test_keys_that_are_left_out_have_the_defaults_of_transformers(name: str, onc
         sizes[key] = config[key]
     full = type(AutoConfig.from_pretrained(folder))(**{k: v for k, v in sizes.items() if k != "architectures"})
     expected = architecture_of(full.to_dict() | {"architectures": config["architectures"]}, "full")
-    found = architecture_of(sizes, "short")
-    same = ("key_value_heads", "head_size", "rope_theta", "local_rope_theta", "windows", "context", "tied", "biases")
-    assert {name: getattr(found, name) for name in same} == {name: getattr(expected, name) for name in same}
+    assert architecture_of(sizes, "short") == expected

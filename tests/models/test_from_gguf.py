@@ -30,6 +30,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.manifest import hash_sources
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.families import FAMILIES, Family
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.gguf import folder as gguf_folder
 from securecoderl_edge.models.gguf.config import config_of
@@ -473,6 +474,16 @@ def test_all_ends_that_llama_cpp_stops_at_are_in_the_config(tiny_model: Path, tm
         assert json.loads((folder / name).read_text())["eos_token_id"] == [1, 400, 401]
     assert (folder / "chat_template.jinja").read_text() == "{{ messages }}"
     assert read_tokenizer(folder).encode_prompt("a")[0] == 399
+
+
+def test_a_row_of_families_is_enough_for_a_file_without_keys_of_its_own(
+    float_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, "NewForCausalLM", Family("new"))
+    header = read_header(float_file)
+    values = {key.replace("llama.", "new.", 1): value for key, value in header.values.items()}
+    config = config_of(replace(header, values=values | {"general.architecture": "new"}), [], float_file)
+    assert (config["architectures"], config["model_type"]) == (["NewForCausalLM"], "new")
 
 
 def test_an_unknown_name_lists_what_a_base_can_be() -> None:

@@ -35,30 +35,23 @@ _FIRST_CONTEXTS = [8192, *(1 << bits for bits in range(4, 20))]
 
 
 @dataclass(frozen=True)
-class _GgufFamily:
+class _Beyond:
     """What a GGUF architecture has beyond `_KEYS`.
 
     Attributes:
-        name: class of transformers.
         model_type: its name in config.json, if that is not the one in GGUF files.
         keys: further keys, as in `_KEYS`.
         others: further keys that are read below.
     """
 
-    name: str
     model_type: str = ""
     keys: dict[str, str] = field(default_factory=dict)
     others: frozenset[str] = frozenset()
 
 
-GGUF_FAMILIES = {
-    "llama": _GgufFamily("LlamaForCausalLM"),
-    "qwen2": _GgufFamily("Qwen2ForCausalLM"),
-    "qwen3": _GgufFamily("Qwen3ForCausalLM"),
-    "smollm3": _GgufFamily("SmolLM3ForCausalLM"),
-    "olmo2": _GgufFamily("Olmo2ForCausalLM"),
-    "granite": _GgufFamily(
-        "GraniteForCausalLM",
+# Of the families that have more than `_KEYS`.
+_BEYOND = {
+    "granite": _Beyond(
         keys={
             "attention_multiplier": "attention.scale",
             "embedding_multiplier": "embedding_scale",
@@ -66,8 +59,7 @@ GGUF_FAMILIES = {
             "logits_scaling": "logit_scale",
         },
     ),
-    "gemma3": _GgufFamily(
-        "Gemma3ForCausalLM",
+    "gemma3": _Beyond(
         "gemma3_text",
         keys={"sliding_window": "attention.sliding_window", "final_logit_softcapping": "final_logit_softcapping"},
         others=frozenset({"attention.sliding_window_pattern", "rope.freq_base_swa"}),
@@ -91,20 +83,28 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
         raise UsageError(f"{path}: damaged metadata ({error!r}); download it again") from None
 
 
+def _classes() -> dict[str, str]:
+    """By its name in GGUF files the class of a family: the first of several, as Mistral's are files of Llama."""
+    found: dict[str, str] = {}
+    for name, family in FAMILIES.items():
+        found.setdefault(family.name, name)
+    return found
+
+
 def _config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str, Any]:
     values, tensors = header.values, {tensor.name: tensor for tensor in header.tensors}
-    kind = values.get("general.architecture")
-    if kind not in GGUF_FAMILIES:
-        raise UsageError(f"{path}: architecture {kind!r} is not supported as a base; choose {', '.join(GGUF_FAMILIES)}")
+    kind, classes = values.get("general.architecture"), _classes()
+    if kind not in classes:
+        raise UsageError(f"{path}: architecture {kind!r} is not supported as a base; choose {', '.join(classes)}")
     if int(values.get(f"{kind}.block_count", 0)) > len(tensors):  # checked before anything is made for each layer
         raise UsageError(f"{path}: damaged, it has fewer tensors than layers; download it again")
-    family = GGUF_FAMILIES[str(kind)]
-    keys = _KEYS | family.keys
+    name, beyond = classes[str(kind)], _BEYOND.get(str(kind), _Beyond())
+    keys = _KEYS | beyond.keys
     both = {**values, **header.lists}
     own: dict[str, Any] = {
         key.removeprefix(f"{kind}."): value for key, value in both.items() if key.startswith(f"{kind}.")
     }
-    unknown = sorted({*own} - {*keys.values()} - _OTHER_KEYS - family.others)
+    unknown = sorted({*own} - {*keys.values()} - _OTHER_KEYS - beyond.others)
     if unknown:
         raise UsageError(f"{path}: {unknown[0]} is not supported in a base; give the Hugging Face folder instead")
     broken = sorted(key for key, value in own.items() if isinstance(value, float) and not math.isfinite(value))
@@ -116,11 +116,11 @@ def _config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[st
     if not isinstance(heads, int) or not isinstance(hidden, int) or not 0 < heads <= hidden:
         raise UsageError(f"{path}: damaged (num_attention_heads or hidden_size); download it again")
     config: dict[str, Any] = {
-        "architectures": [family.name],
-        "model_type": family.model_type or kind,
+        "architectures": [name],
+        "model_type": beyond.model_type or kind,
         "head_dim": hidden // heads,
-        **{name: _tidy(own[key]) for name, key in keys.items() if key in own},
-        FAMILIES[family.name].activation_key: FAMILIES[family.name].activation,
+        **{own_name: _tidy(own[key]) for own_name, key in keys.items() if key in own},
+        FAMILIES[name].activation_key: FAMILIES[name].activation,
         "vocab_size": tensors[EMBEDDING].sizes[-1],
         "tie_word_embeddings": OUTPUT not in tensors,
         "attention_bias": "blk.0.attn_output.bias" in tensors,

@@ -32,7 +32,8 @@ from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import ProblemError
 from securecoderl_edge.system.hub import choose_files
 
-# (record, its name in the file, tally) -> problem.
+# (record, its name in the file, tally) -> problem; `DropRecord` if it is unusable, `FilterRecord` if it is not about
+# programs, `ProblemError` if it does not have the format. `mbpp` is a short one.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 
 # Formats that `import_problems` needs or may have ``evaluate`` for.
@@ -55,14 +56,14 @@ _FORMATS: dict[str, tuple[set[str], Callable[..., Problem]]] = {
     "codeio": ({"code_sample", "input_generator"}, generated.codeio_problem_from),
     "safesql": ({"construct_db", "execute_sql", "test_cases"}, generated.safesql_problem_from),
     "secodeplt": (secodeplt.KEYS, secodeplt.problem_from),
-    "open-r1": ({"verification_info"}, verified.problem_from),
+    "open-r1": ({"verification_info"}, partial(verified.problem_from, source="open-r1")),
     "securecoderl": ({"prompt", "test_cases"}, securecoderl.problem_from),
     "jsonl": ({"id", "statement"}, jsonl.problem_from),
     "apps": ({"question", "input_output"}, apps.problem_from),
-    "deepcoder": ({"problem", "tests"}, verified.problem_from),
-    "eurus": ({"prompt", "ability", "reward_model"}, verified.problem_from),
+    "deepcoder": ({"problem", "tests"}, partial(verified.problem_from, source="deepcoder")),
+    "eurus": ({"prompt", "ability", "reward_model"}, partial(verified.problem_from, source="eurus")),
     # These have no fixed keys: their modules recognize them.
-    "apps-plus": (set(), apps.problem_from),
+    "apps-plus": (set(), partial(apps.problem_from, source="apps-plus")),
     "evalplus": (set(), evalplus.problem_from),
 }
 FORMATS = tuple(_FORMATS)
@@ -201,8 +202,6 @@ def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: boo
         more |= {"variants": Variants(), "with_policy": with_policy}
     elif format == "securecoderl":
         more["drawn"] = securecoderl.drawn_by_the_paper(path)
-    elif format in ("apps", "apps-plus", "open-r1", "deepcoder", "eurus"):
-        more["source"] = format
     return partial(_FORMATS[format][1], **more)
 
 
