@@ -4,7 +4,7 @@
     python benchmarks/step_against.py ../earlier --isa avx2 --json benchmarks/results/step-against.json   # 15 minutes
     python benchmarks/step_against.py ../earlier --bench 164 --json benchmarks/results/bench-against.json
     python benchmarks/step_against.py --model qwen-1.5b --completions 16 \\
-        --more "--base-precision int8 --set ppo.micro_batch_tokens=1024" --json benchmarks/results/step-1.5b.json
+        --more "--base-precision int8 --set ppo.micro_batch_tokens=1024" --json step-1.5b.json
 
 The model is that of `sce models pull qwen-0.5b`, the problems `mbpp:clean`, 32 completions of at most 160 tokens, in
 the dtypes that `sce` chooses. The commands are those of a user, since what is inside of `sce` has changed: programs
