@@ -14,11 +14,10 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from small_runs import an_update
 
-from securecoderl_edge.models import fused
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
-from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.int8 import Int8Weight
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
@@ -99,14 +98,17 @@ def test_sampler_and_learner_agree_on_the_probability_of_each_token(
         assert 0 <= row[f"{DRIFT}/mean"] <= row[f"{DRIFT}/max"] < 1e-4
 
 
-def test_a_sampler_that_expands_int8_weights_in_another_format_shows_in_the_drift(
+def test_a_sampler_that_reads_int8_weights_in_another_format_shows_in_the_drift(
     make_learner: Callable[..., Learner], scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight_bit = Compute("cpu", "int8", torch.float32)
     same = update(make_learner(eight_bit), scorer, PPO)
-    real = Int8Linear.expanded
-    monkeypatch.setattr(Int8Linear, "expanded", lambda self, dtype: real(self, torch.bfloat16).to(dtype))
-    monkeypatch.setattr(fused.Projection, "weight", lambda self, dtype: real(self.linear, dtype))
+    real = Int8Weight.product
+
+    def rounded(weight: Int8Weight, inputs: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return real(replace(weight, scale=weight.scale.bfloat16().float()), inputs, bias)
+
+    monkeypatch.setattr(Int8Weight, "product", rounded)
     other = update(make_learner(eight_bit), scorer, PPO)
     assert same[f"{DRIFT}/max"] < 1e-4
     assert other[f"{DRIFT}/mean"] > 100 * same[f"{DRIFT}/mean"]

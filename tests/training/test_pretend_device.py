@@ -341,7 +341,7 @@ def test_a_weight_in_another_dtype_than_its_input_is_found(
 
     monkeypatch.setattr(fused.Projection, "weight", wide)
     update(tiny_qwen, scorer)
-    with pytest.raises(BrokenRule, match=r"_Project.forward: .* multiplies torch.float16 and torch.float32"):
+    with pytest.raises(BrokenRule, match=r"packed_linear: .* multiplies torch.float16 and torch.float32"):
         update(tiny_qwen, scorer, V100)
 
 
