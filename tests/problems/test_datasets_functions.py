@@ -1,4 +1,4 @@
-"""Importers of LeetCodeDataset, MultiPL-E, BigCodeBench, KodCode, codeio and SafeSQL."""
+"""Importers of LeetCodeDataset, MultiPL-E, BigCodeBench, KodCode, AceCode, codeio and SafeSQL."""
 
 from __future__ import annotations
 
@@ -82,6 +82,17 @@ KODCODE = {
     ),
     "test_info": [{"function_name": "triple", "function_declaration": "def triple(n):"}],
 }
+ACECODE: dict[str, Any] = {
+    "id": "oss_1",
+    "source": "oss",
+    "question": "Write a function that quadruples a number.",
+    "test_cases": ["assert quadruple(2) == 8", "assert quadruple(0) == 0", "assert True"],
+    "inferences": [
+        {"model_name": "a", "completion": "```python\ndef quadruple(n):\n    return 8\n```", "pass_rate": 0.5},
+        {"model_name": "b", "completion": "So:\n```python\ndef quadruple(n):\n    return 4 * n\n```", "pass_rate": 1.0},
+    ],
+    "context_messages": [],
+}
 CODEIO = {
     "task_description": "What is the sum of a list?",
     "input_output_spec": "Input:\n  `xs` (list)\n\nOutput:\n  `return` (dict)",
@@ -119,6 +130,7 @@ ALL = {
     "multipl-e": MULTIPLE,
     "bigcodebench": BIGCODEBENCH,
     "kodcode": KODCODE,
+    "acecode": ACECODE,
     "codeio": CODEIO,
     "safesql": SAFESQL,
 }
@@ -188,6 +200,21 @@ def test_each_function_of_a_kodcode_test_is_one_test(tmp_path: Path, scorer: Sco
     assert "`triple(n)`" in problem.statement
     assert tests == {"needs pytest": 1}
     assert scorer.score(problem, "def triple(n): return 6").passed == 1
+
+
+def test_the_answer_that_passed_is_the_reference_of_acecode(tmp_path: Path) -> None:
+    (problem,), _, tests = imported(tmp_path, [ACECODE])
+    assert (problem.entry_point, problem.test_count, tests) == ("quadruple", 2, {"test asserts nothing": 1})
+    assert problem.solutions == ("def quadruple(n):\n    return 4 * n\n",)
+    assert "`quadruple(n)`" in problem.statement
+
+
+def test_records_of_acecode_that_no_answer_passed_have_no_reference(tmp_path: Path) -> None:
+    answers = [[], None, ACECODE["inferences"][:1], [{"completion": "no code", "pass_rate": 1.0}, "x", {}]]
+    records = [{**ACECODE, "id": str(number), "inferences": each} for number, each in enumerate(answers)]
+    problems, dropped, _ = imported(tmp_path, [*records, {**ACECODE, "test_cases": []}, {**ACECODE, "question": " "}])
+    assert [(each.entry_point, each.solutions) for each in problems] == [("quadruple", ())] * len(answers)
+    assert dropped == {"no tests": 1, "no statement": 1}
 
 
 def test_inputs_of_codeio_come_from_its_generator_and_are_the_same_every_time(

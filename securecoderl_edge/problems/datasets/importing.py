@@ -11,6 +11,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.datasets import (
+    acecode,
     apps,
     code_contests,
     evalplus,
@@ -50,6 +51,7 @@ _FORMATS: dict[str, tuple[set[str], Callable[..., Problem]]] = {
     "humaneval": ({"task_id", "prompt", "entry_point", "test"}, humaneval.problem_from),
     "bigcodebench": ({"task_id", "complete_prompt", "entry_point", "test"}, unit_tests.bigcodebench_problem_from),
     "kodcode": ({"question", "solution", "test"}, unit_tests.kodcode_problem_from),
+    "acecode": ({"question", "test_cases"}, acecode.problem_from),
     "multipl-e": ({"name", "prompt", "tests", "stop_tokens"}, humaneval.multiple_problem_from),
     "code-contests": ({"name", "description", "public_tests"}, code_contests.problem_from),
     "codeforces": ({"description", "official_tests"}, verified.codeforces_problem_from),
