@@ -103,11 +103,13 @@ def main() -> None:
 def measured(checkout: Path, given: argparse.Namespace) -> dict[str, float]:
     """The second update of a run by a checkout, or the evaluation, and the peak memory of the command."""
     model, threads = str(stored_path(given.model)), str(given.threads)
-    words = ["bench", model, "--problems", "humaneval", "--limit", str(given.bench), "--samples", "1", "--out", "bench"]
-    words += ["--temperature", "0", "--max-tokens", "512", "--device", "cpu", "--threads", threads]
     if given.bench is None:
         words = ["train", "--recipe", "recipe.toml", "--model", model, "--out", "run", "--seed", "7"]
         words += ["--batch-size", str(given.completions), *shlex.split(given.more)]
+    else:
+        words = ["bench", model, "--problems", "humaneval", "--limit", str(given.bench), "--samples", "1"]
+        words += ["--temperature", "0", "--max-tokens", "512", "--device", "cpu", "--threads", threads]
+        words += ["--out", "bench"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "recipe.toml").write_text("\n".join(RECIPE))

@@ -102,7 +102,7 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
     facts = {"files": len(found.files), "known": known, "left_out": left_out}
     report.finish({**facts, "configuration": configuration and plain_path(str(configuration)), "passed": not failing})
     if any(each.language == C for each in found.files) and (absent := absent_analyzers()):
-        say(f"missing for programs in C: {', '.join(absent)}")
+        say(f"missing for programs in C: {', '.join(f'{name} ({hint})' for name, hint in absent.items())}")
     _summarize(len(found.files), report.counts, known, gone, found.left_out)
     reasons = [f"{counted(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
     return is_passed(reasons if failing else []) or config.exit_zero

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.languages.analyzers import INSTALL_HINTS, analyzer_versions
+from securecoderl_edge.languages.analyzers import absent_analyzers
 from securecoderl_edge.sandbox import SandboxPool
 
 
@@ -24,7 +24,7 @@ def why_no_target() -> str:
 @cache
 def why_no_analyzers() -> str:
     """The reason why not all static analyzers can read programs in C on this machine; empty if they can."""
-    missing = [name for name in INSTALL_HINTS if name not in analyzer_versions()]
+    missing = absent_analyzers()
     return why_no_c() or (f"needs {', '.join(missing)}" if missing else "")
 
 

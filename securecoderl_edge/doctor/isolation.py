@@ -10,7 +10,7 @@ from typing import Any
 
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, INSTALL_HINTS, analyzer_versions
+from securecoderl_edge.languages.analyzers import CPPCHECK, GCC, absent_analyzers, analyzer_versions
 from securecoderl_edge.languages.language import C
 from securecoderl_edge.languages.targets import TARGETS, Target, find_target_toolchain
 from securecoderl_edge.languages.toolchain import find_toolchain
@@ -224,9 +224,9 @@ def examine_analyzers(choice: str = "auto") -> tuple[dict[str, Any], Check]:
     facts["passed"] = not blind
     if blind:
         return facts, Check("sandbox", name, "bad", f"{', '.join(blind)}: does not find a known fault", _ANALYZERS_OFF)
-    missing = [each for each in RULES if each not in versions]
+    missing = absent_analyzers()
     working = ", ".join(versions.values()) or "none"
     if not missing:
         return facts, Check("sandbox", name, "ok", f"{working}: each finds a known fault")
-    hints = "; ".join(INSTALL_HINTS[each] for each in missing)
-    return facts, Check("sandbox", name, "missing", f"{working}; missing {', '.join(missing)} (optional)", hints)
+    said = f"{working}; missing {', '.join(missing)} (optional)"
+    return facts, Check("sandbox", name, "missing", said, "; ".join(missing.values()))

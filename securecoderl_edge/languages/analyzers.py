@@ -54,9 +54,10 @@ def analyzer_versions() -> dict[str, str]:
     return {each.name: each.version for each in find_analyzers()}
 
 
-def absent_analyzers() -> list[str]:
-    """The analyzers that are not installed, each with what installs it."""
-    return [f"{name} ({hint})" for name, hint in INSTALL_HINTS.items() if name not in analyzer_versions()]
+def absent_analyzers() -> dict[str, str]:
+    """What installs each analyzer that is not there."""
+    versions = analyzer_versions()
+    return {name: hint for name, hint in INSTALL_HINTS.items() if name not in versions}
 
 
 def _gcc() -> Analyzer | None:

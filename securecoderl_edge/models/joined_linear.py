@@ -121,7 +121,7 @@ class SharedLinear:
     @classmethod
     def of(cls, parts: Sequence[tuple[Any, float]]) -> SharedLinear:
         """Linear layers, each with a factor for its outputs."""
-        bases = [(getattr(linear, "base_layer", linear), factor) for linear, factor in parts]
+        bases = [(_base(linear), factor) for linear, factor in parts]
         weights = tuple(Int8Weight(base.weight, base.scale * factor) for base, factor in bases)
         biases = tuple(None if base.bias is None else base.bias.float() * factor for base, factor in bases)
         return cls(weights, biases, *_joined_factors(parts))
@@ -140,7 +140,7 @@ class SharedLinear:
 
 def base_weight(linear: Any) -> Tensor:
     """(out, in) float32 weight of a linear layer without its LoRA update."""
-    base = linear.base_layer if _is_adapted(linear) else linear
+    base = _base(linear)
     if isinstance(base, Int8Linear):
         return base.expanded(torch.float32)
     weight: Tensor = base.weight
@@ -157,6 +157,10 @@ def merged_weight(linear: Any) -> Tensor:
     if _is_adapted(linear):
         weight = weight + linear.get_delta_weight(linear.active_adapters[0]).float()
     return weight
+
+
+def _base(linear: Any) -> Any:
+    return linear.base_layer if _is_adapted(linear) else linear
 
 
 def _is_adapted(linear: Any) -> bool:

@@ -48,7 +48,7 @@ def test_each_analyzer_is_tried_with_a_fault(analyzers: None) -> None:
 def test_a_missing_analyzer_is_no_fault_and_is_told_with_what_to_install(
     c_compiler: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_analyzers, "analyzer_versions", dict)
+    monkeypatch.setattr("securecoderl_edge.languages.analyzers.find_analyzers", tuple)
     _, finding = examine_analyzers()
     assert finding.state == "missing"
     assert "missing gcc -fanalyzer, cppcheck (optional)" in finding.found
