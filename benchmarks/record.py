@@ -1,4 +1,4 @@
-"""Results of a benchmark: a record with command, commit and machine, in a file and as the last line; and pages.
+"""Results of a benchmark: a record with command, commit and machine, in a file and as the last line.
 
 python benchmarks/record.py FILE sce bench MODEL --json       runs the command and writes what it prints to FILE
 python benchmarks/record.py --add FILE sce data check ...     adds it to what FILE has from earlier commands
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
 
 WORKER_SECONDS = 3600
-PAGES = Path(__file__).resolve().parent / "pages"
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def publish(
@@ -42,12 +41,12 @@ def publish(
 def command() -> str:
     """The command of this process, without the folders of whole paths: where they lie says nothing to others."""
     given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    script, root = Path(sys.argv[0]).resolve(), PAGES.parents[1]
-    name = script.relative_to(root) if script.is_relative_to(root) else f"benchmarks/{script.name}"
+    script = Path(sys.argv[0]).resolve()
+    name = script.relative_to(ROOT) if script.is_relative_to(ROOT) else f"benchmarks/{script.name}"
     return " ".join(["python", str(name), *given])
 
 
-def commit(checkout: Path = PAGES.parents[1]) -> str:
+def commit(checkout: Path = ROOT) -> str:
     """The commit of a checkout, by default this one, with ``+`` if tracked files other than results are changed.
 
     ``unknown`` outside of a checkout.
@@ -80,16 +79,6 @@ def worker(script: str | Path, *words: object, **environment: str) -> dict[str, 
         raise SystemExit(f"{' '.join(map(str, words))} failed:\n{done.stderr}")
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
     return measured
-
-
-def fill_page(name: str, **values: object) -> str:
-    """The template ``pages/NAME`` with each ``{{word}}`` replaced by its value.
-
-    Raises:
-        KeyError: a word without a value.
-    """
-    text = (PAGES / name).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda word: str(values[word[1]]), text)
 
 
 def main() -> None:

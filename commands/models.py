@@ -62,10 +62,10 @@ def pull(name: str) -> None:
     from securecoderl_edge.models.files import SMOLLM2, gguf_file
     from securecoderl_edge.models.pulling import pull as pull_model
 
-    if POLICIES.get(name) in ORIGINS:
-        say(f"{name}: its adapter is part of this package; pulling its base, {POLICIES[name]}")
-        name = POLICIES[name]
-    if POLICIES.get(name, name) == SMOLLM2:
+    if base := POLICIES.get(name):
+        say(f"{name}: its adapter is part of this package; pulling its base, {base}")
+        name = base
+    if name == SMOLLM2:
         say(f"{name} comes by pip and is here: {gguf_file(SMOLLM2)}")  # or the command that installs it
         return
     if name not in ORIGINS:

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 import pytest
 from places import ROOT
-
-from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.train_eval_split import find_leaks
-from securecoderl_edge.scoring.scorer import Submission
-from securecoderl_edge.system.files import read_json
 
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-
-
-def test_the_five_prompts_can_be_solved_and_are_in_no_benchmark(benchmarks: None, scorer: Any) -> None:
-    import five_prompts
-
-    problems = load_problems(str(five_prompts.PROMPTS))
-    assert len(problems) == 5
-    scores = scorer.score_all(Submission(each, each.solutions[0]) for each in problems)
-    assert all(score.passes_all_tests for score in scores)
-    for benchmark in ("mbpp:all", "humaneval"):
-        assert find_leaks(load_problems(benchmark), problems) == []
-
-
-def test_the_page_of_the_five_prompts_is_what_their_record_makes(benchmarks: None) -> None:
-    import five_prompts
-
-    result = read_json(five_prompts.RESULT)
-    assert five_prompts.PAGE.read_text(encoding="utf-8") == five_prompts.page(result)
-    for model in five_prompts.MODELS:
-        rows = result["answers"][model]
-        assert [row["id"] for row in rows] == [each.id for each in load_problems(str(five_prompts.PROMPTS))]
-        assert result["right"][model] == sum(row["is_right"] for row in rows)
 
 
 @pytest.mark.parametrize("target", ["demo", "demo-c", "demo-real"])

@@ -14,7 +14,7 @@ from securecoderl_edge.system.machine import installed
 PROJECT = "securecoderl-edge"
 NOTES = {
     "gguf": "  (builds llama-cpp-python: needs a C++ compiler, takes about four minutes)",
-    "smollm2": "  (the models smollm2 and smollm2-rl, 98 MB)",
+    "smollm2": "  (the model smollm2, 98 MB)",
 }
 
 

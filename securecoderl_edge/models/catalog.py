@@ -58,7 +58,6 @@ NAMED: Sequence[NamedModel] = (
     NamedModel("nano", "4.8 M", MIT),
     NamedModel("nano-c", "4.8 M", MIT),
     NamedModel("smollm2", "135 M", APACHE, tokens_per_second=99.9, pass_at_1=7 / 164, bytes=98_362_432),
-    NamedModel("smollm2-rl", "135 M", f"{APACHE} + {MIT}", base="smollm2"),
     NamedModel(
         "qwen-0.5b",
         "494 M",

