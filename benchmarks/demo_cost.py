@@ -104,7 +104,7 @@ def main() -> None:
         )
     result = {
         "wall_seconds": round(sum(row["wall_seconds"] for row in rows), 1),
-        "train_wall_seconds": rows[0]["wall_seconds"],
+        "train_wall_seconds": next(row["wall_seconds"] for row in rows if row["command"].startswith("sce train")),
         "peak_gib": max(row["peak_gib"] for row in rows),
         "commands": rows,
         **({"passes_all_tests": rates} if rates else {}),

@@ -1,4 +1,4 @@
-"""The studies of Qwen2.5-Coder-0.5B-Instruct, whose plans are `study-reliable.md` and `study-secure.md`."""
+"""The studies of Qwen2.5-Coder-0.5B-Instruct; their plans are `study-reliable.md`, `-programs.md` and `-secure.md`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,45 @@ def reliable(folder: Path) -> Study:
         evaluation=("--protocol", "evalplus", "--temperature", "0.2", "--max-tokens", "512", "--parallel", "128"),
         overrides=OF_MODEL,
         base_precision="bf16",
+    )
+
+
+def programs(folder: Path) -> Study:
+    """The paper's variants on programs that read standard input, after a short SFT; and a longer SFT."""
+    plain = Split("programs", "starter:plain-train", "starter:eval")
+    short = ("sft.steps=12",)
+
+    def arm(name: str, title: str, phases: tuple[str, ...], *settings: str) -> Arm:
+        return Arm(f"programs-{name}", title, plain, phases, settings, (plain,))
+
+    def rl(name: str, title: str, *phases: str) -> Arm:
+        tokens = 40_000 // len(phases)
+        changed = (f"{phase}.{key}" for phase in phases for key in ("steps=200", f"max_tokens_sampled={tokens}"))
+        return arm(name, title, ("sft", *phases), *short, *changed)
+
+    arms = (
+        arm("sft", "SFT, 12 updates", ("sft",), *short),
+        rl("simple", "*simple*", "binary"),
+        rl("fresh", "*fresh*", "partial"),
+        rl("cont", "*cont*", "binary", "partial"),
+        arm("longer-sft", "SFT, 45 updates", ("sft",), "sft.steps=45"),
+    )
+    pairs = (("simple", "cont"), ("fresh", "cont"), ("sft", "simple"), ("longer-sft", "simple"))
+    return Study(
+        "programs",
+        "instruct",
+        folder,
+        arms,
+        (1, 2, 3),
+        samples=1,
+        is_greedy=True,
+        comparisons=tuple((f"programs-{first}", f"programs-{second}") for first, second in pairs),
+        base_run=(arms[0], 1),
+        evaluation=("--max-tokens", "512", "--prompt-style", "prefilled", "--max-prompt-tokens", "768"),
+        overrides=(
+            *("model=qwen-0.5b", "base_precision=fp32", "sft.solutions=shortest", "sft.batch_size=8"),
+            *("ppo.batch_size=32", "ppo.max_tokens=160", "reward.visible_tests=keep"),
+        ),
     )
 
 

@@ -15,6 +15,7 @@
     python benchmarks/study.py mbpp-confirm --json benchmarks/results/study-mbpp-confirm.json
     python benchmarks/study.py secodeplt --json benchmarks/results/study-secodeplt.json
     python benchmarks/study.py reliable --json benchmarks/results/study-reliable.json
+    python benchmarks/study.py programs --json benchmarks/results/study-programs.json
     python benchmarks/study.py secure --json benchmarks/results/study-secure.json
 
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
@@ -33,7 +34,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qwen_studies import benchmarks_of_reliable, reliable, secure
+from qwen_studies import benchmarks_of_reliable, programs, reliable, secure
 from record import publish
 from smollm2_studies import mbpp, mbpp_confirm, mbpp_samples, paper_mbpp, parts_of_mbpp, secodeplt
 from starter_studies import (
@@ -85,6 +86,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "mbpp-confirm": mbpp_confirm,
     "secodeplt": secodeplt,
     "reliable": reliable,
+    "programs": programs,
     "secure": secure,
 }
 # Of studies with results on parts of their problems: the ids that each part leaves out.

@@ -24,4 +24,5 @@ def test_the_commands_of_the_demos_can_be_parsed(benchmarks: None, target: str) 
         assert command is not None
         command.make_context(name, list(words), parent=group)
         names.append(name)
-    assert names == ["train", "export", "bench", "generate"]
+    assert names[-4:] == ["train", "export", "bench", "generate"]
+    assert set(names[:-4]) <= {"models"}

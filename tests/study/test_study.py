@@ -336,6 +336,18 @@ def test_a_variant_of_qwen_has_the_settings_of_its_phase_and_a_split_its_own_sam
             assert f"x{study.samples_on(split)}" in command.split("bench/")[1]
 
 
+def test_variants_on_programs_differ_in_their_phases_of_rl_alone_and_sample_as_many_tokens(tmp_path: Path) -> None:
+    study = qwen_studies.programs(tmp_path)
+    known = {arm.name.removeprefix("programs-"): study.settings(arm, 1) for arm in study.arms}
+    rl = {name: known[name] for name in ("simple", "fresh", "cont")}
+    assert len({(settings.sft, settings.ppo, settings.reward) for settings in rl.values()}) == 1
+    assert rl["cont"].sft == known["sft"].sft != known["longer-sft"].sft
+    for settings in rl.values():
+        budgets = [settings.binary.max_tokens_sampled, settings.partial.max_tokens_sampled]
+        named = ["binary" in settings.phases, "partial" in settings.phases]
+        assert budgets == [40_000 // sum(named) if each else None for each in named]
+
+
 def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
     study = planned("starter", Path("runs"))
     for arm in study.arms:
