@@ -25,14 +25,17 @@ demo-c: $(VENV)/installed ## the same for programs in C; needs gcc
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
-# On two cores that are fast in bfloat16. After an interruption the same command resumes.
-demo-real: $(VENV)/installed-smollm2 ## the same with SmolLM2-135M on MBPP, in 18 minutes
-	$(BIN)/sce train --recipe smollm2 --problems mbpp:clean --out runs/real
+# Qwen2.5-Coder-0.5B learns how programs read standard input. After an interruption the same command resumes.
+demo-real: $(VENV)/installed ## the same with Qwen2.5-Coder-0.5B, in half an hour
+	$(BIN)/sce models pull qwen-0.5b
+	$(BIN)/sce train -m qwen-0.5b --problems starter:plain-train --phases sft,binary --batch-size 32 \
+		--set sft.steps=12 --set sft.batch_size=8 --set sft.solutions=shortest --set binary.steps=4 \
+		--set ppo.max_tokens=160 --set reward.visible_tests=keep --out runs/real
 	$(BIN)/sce export runs/real
-	$(BIN)/sce bench runs/real:base runs/real runs/real/exports/real-q8_0.gguf --problems mbpp:test --limit 100 \
-		--temperature 0 --compare --out runs/real/bench
-	$(BIN)/sce generate --model runs/real/exports/real-q8_0.gguf -n 8 \
-		"Write a function fahrenheit(celsius) that converts a temperature from degrees Celsius to degrees Fahrenheit."
+	$(BIN)/sce bench qwen-0.5b runs/real/exports/real-q8_0.gguf --problems starter:eval --limit 40 \
+		--temperature 0 --max-tokens 512 --compare --out runs/real/bench
+	$(BIN)/sce generate --model runs/real/exports/real-q8_0.gguf -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
+		"Read a line of integers. Print the sum of the even numbers, each squared."
 
 # Tests are spread over all cores; a worker that is done takes some of another's.
 SPREAD := -n auto --maxprocesses 8 --dist worksteal

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST_WHEEL = 50 * 10**6
+LARGEST_WHEEL = 40 * 10**6
 PROBLEM = "Read two integers and print their sum."
 FUNCTION = "Write a function area(width, height) that returns the area of a rectangle."
 BASE = (
