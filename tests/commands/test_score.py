@@ -753,6 +753,14 @@ def test_a_program_without_tests_that_can_fail_is_an_error(
     assert message in str(result.exception)
 
 
+@pytest.mark.parametrize("suffix", [".c", ".pyw"])
+def test_only_tests_in_python_are_left_out_of_programs(tmp_path: Path, suffix: str) -> None:
+    for name in (f"a{suffix}", "a.out", f"test_a{suffix}"):
+        (tmp_path / name).write_text("1")
+    with pytest.raises(UsageError, match=f"test_a{suffix}: no tests"):
+        CliRunner().invoke(sce, ["score", str(tmp_path)], catch_exceptions=False)
+
+
 def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Path) -> None:
     folder = gate_folder(tmp_path)
     for name in ("gone.out", "notes.md"):
