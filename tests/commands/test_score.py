@@ -811,9 +811,11 @@ def test_a_test_may_be_a_link_within_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py", "a ##VSO[error]x.py"])
 def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
-    Path(name).write_text("print(eval('3'))")
+    Path(name).write_text("print(eval('3'))  ###vso[error]##[error]")
     Path(name).with_suffix(".out").write_text("3")
-    for words in ((".",), (name,), (name, "--expect", "4")):
+    of_program = json.loads(score(name, "--expect", "3", "--json").stdout)
+    assert of_program["program"] == Path(name).read_text()
+    for words in ((".",), (name,), (name, "--expect", "4"), (name, "--expect", "3", "--json"), (".", "--json")):
         result = score(*words)
         assert "error" in result.stdout or words[1:]
         for line in (result.stdout + result.stderr).splitlines():
