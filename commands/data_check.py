@@ -22,7 +22,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import workers_setting
 from securecoderl_edge.system.cluster import is_ray
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import escape_controls, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.reference_solutions import CheckReport
@@ -126,7 +126,7 @@ def _strength(problems: list[Problem], report: CheckReport, scorer: Scorer) -> S
 def _report_strength(strength: StrengthReport, *, listed: bool) -> None:
     if listed:
         for each in strength.weak:
-            click.echo(escape_controls(f"{each.id}: weak: passes: {', '.join(each.passing)}".replace("\n", "\\n")))
+            click.echo(without_commands(f"{each.id}: weak: passes: {', '.join(each.passing)}".replace("\n", "\\n")))
     kinds = [f"{count} {name}" for name, count in strength.kinds().items()]
     more = [f"{len(kinds) - _KINDS} other programs"] if len(kinds) > _KINDS else []
     named = f" ({', '.join([*kinds[:_KINDS], *more])})" if kinds else ""
@@ -157,7 +157,7 @@ def _reasons(problems: list[Problem], report: CheckReport, scorer: Scorer) -> li
 def _report(report: CheckReport, file: str, *, listed: bool) -> None:
     if listed:
         for failure in report.failed:
-            click.echo(escape_controls(f"{failure.id}: {failure.reason}".replace("\n", "\\n")))
+            click.echo(without_commands(f"{failure.id}: {failure.reason}".replace("\n", "\\n")))
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds().items())
     say(f"{file}: {report.passed} of {report.total} problems pass, {len(report.failed)} fail{kinds and f' ({kinds})'}")
     if report.failing_solutions:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from securecoderl_edge.commands.console import data
 from securecoderl_edge.commands.gate import at_or_above, counted
-from securecoderl_edge.text import on_one_line, without_commands
+from securecoderl_edge.text import document, on_one_line, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
@@ -65,9 +65,9 @@ class Report:
         if self._format == "json":
             head = json.dumps({"version": VERSION, **facts, "counts": self.counts})
             rows = ",\n".join(json.dumps(finding_record(each)) for each in self._findings)
-            self._print(f'{head[:-1]}, "findings": [\n{rows}\n]}}')
+            self._print(document(f'{head[:-1]}, "findings": [\n{rows}\n]}}'))
         elif self._format == "sarif":
-            self._print(json.dumps(sarif(self._findings), indent=1))
+            self._print(document(json.dumps(sarif(self._findings), indent=1)))
         elif self._format == "junit":
             self._print(junit("sce scan", self._cases).rstrip("\n"))
         if self._out is not None:

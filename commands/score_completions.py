@@ -16,6 +16,7 @@ from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
+from securecoderl_edge.text import document
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -50,7 +51,7 @@ def score_completions(config: ScoreConfig) -> bool:
                 if append is not None:
                     append(text)
                 elif not config.json:
-                    click.echo(text, nl=False)
+                    click.echo(document(text), nl=False)
                 scores |= {(each.id, each.sample): each for each in done}
                 tracker.update(len(batch))
     in_order = [scores[submission.key] for submission in submissions]

@@ -13,7 +13,7 @@ import click
 
 from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
 from securecoderl_edge.commands.score_options import ScoreConfig
-from securecoderl_edge.text import on_one_line, without_commands
+from securecoderl_edge.text import document, on_one_line, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
@@ -59,7 +59,7 @@ def check_gate(
         with write_atomically(Path(config.sarif)) as file:
             file.write(json.dumps(sarif(found), indent=1) + "\n")
     if config.json and config.expect is None:
-        click.echo(json.dumps(_document(scores, passing, counts, reasons), indent=1))
+        click.echo(document(json.dumps(_document(scores, passing, counts, reasons), indent=1)))
     is_asked = is_shown or config.fail_under is not None or config.fail_on is not None or config.fail_on_denied
     return is_passed(reasons) if is_asked else not reasons
 

@@ -28,7 +28,7 @@ from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.sandbox.source_files import kinds_in_words, named_language
 from securecoderl_edge.scoring.program_folder import programs_in
 from securecoderl_edge.system.cluster import is_ray
-from securecoderl_edge.text import unescaped, without_commands
+from securecoderl_edge.text import document, unescaped, without_commands
 
 _LONGEST_PROGRAM = 64 << 20
 
@@ -97,7 +97,7 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
     with opened_scorer(config) as scorer:
         result, run = scorer.inspect(problem, program)
     if config.json:
-        click.echo(json.dumps(result.to_record()))
+        click.echo(document(json.dumps(result.to_record())))
     else:
         shown = explain(result, run, problem, config.limits())
         click.echo(without_commands(shown))

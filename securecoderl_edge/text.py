@@ -79,6 +79,11 @@ def without_commands(text: str) -> str:
     return "\n".join(f"./{each}" if each.lstrip().startswith(("::", "##")) else each for each in lines)
 
 
+def document(text: str, sign: str = "\\u0023") -> str:
+    """JSON that means the same, without what is a command wherever it stands; ``sign`` spells ``#`` in other forms."""
+    return _COMMANDS.sub(lambda found: f"#{sign}{found[1]}", text)
+
+
 def unescaped(text: str) -> str:
     r"""Text from a command line, with ``\n``, ``\t`` and ``\\`` replaced by newline, tab and backslash."""
     return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)

@@ -31,6 +31,9 @@ HUMANEVAL_RECORD = {
     "test": "METADATA = {}\n\ndef check(f):\n    assert f(1) == 2\n    assert f(0) == 0\n",
 }
 
+# A statement that is short in a compressed file.
+LARGE = f"x = '{'x' * 600_000}'\n"
+TOO_LARGE = {"the setup of its tests is too long for their number": 1}
 
 GOOD = {
     "id": "good",

@@ -50,7 +50,7 @@ _DOUBT = re.compile(
     re.IGNORECASE,
 )
 _CALCULATED = re.compile(r"\s*[-+*/%][-+*/%().\d\s]*=\s*([-+]?\d+(?:\.\d+)?)\s*$")  # 7 - 2 = 5
-_PAIR = re.compile(rf"[\s*•-]*(?:\d+[.)]\s)?(?P<left>.+?)\s*{_ARROW}\s*(?P<right>.+)")
+_PAIR = re.compile(rf"[\s*•-]*+(?:\d+[.)]\s)?(?P<left>.+?){_ARROW}\s*(?P<right>.+)")
 _LABEL = re.compile(r"[\s*•-]*(?:for )?(?:examples?|e\.g\.)[:,]?\s+", re.IGNORECASE)
 _FOR = re.compile(
     r"[\s*•-]*(?:for|with) (?P<left>.+?),?\s+(?:the |your )?(?:output|result|answer|function|return value|it) "
@@ -133,10 +133,11 @@ def function_asked(text: str) -> str | None:
     """The name of the function that a text asks for: the last one that it begins to define, or one that it names."""
     if defined := _DEFINITION.findall(text):
         return str(defined[-1])
+    called = set(_CALL.findall(text))
     for match in _ASKED.finditer(text):
         sure = match["named"] or match["quoted"] or match["called"]
         name = sure or match["bare"] or match["asked"]
-        is_called = sure or match["open"] or re.search(rf"(?<![\w.]){name}\(", text)
+        is_called = sure or match["open"] or name in called
         if is_called and name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name):
             return str(name)
     return None

@@ -11,6 +11,7 @@ import threading
 import tokenize
 import warnings
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from securecoderl_edge.text import has_endless_marks
@@ -164,13 +165,19 @@ def find_function(source: str, name: str) -> ast.FunctionDef | None:
 
 def called_function(assertion: str, program: str) -> str | None:
     """The function under test: the first called one that ``program`` defines, else the first that is not a builtin."""
-    tree, program_tree = parse(assertion), parse(program)
+    tree = parse(assertion)
     if tree is None:
         return None
     called = [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    defined = {function.name for function in functions(program_tree)} if program_tree else set()
+    defined = _defined_in(program) if called else frozenset[str]()
     known = [name for name in called if name in defined] or [name for name in called if not hasattr(builtins, name)]
     return known[0] if known else None
+
+
+@lru_cache(maxsize=1)  # a program can have thousands of tests
+def _defined_in(program: str) -> frozenset[str]:
+    tree = parse(program)
+    return frozenset(function.name for function in functions(tree)) if tree else frozenset()
 
 
 def add_missing_imports(source: str) -> str:

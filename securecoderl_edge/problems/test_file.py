@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
@@ -19,10 +20,12 @@ from securecoderl_edge.languages.python_source import parse
 
 # What `sandbox/inside/filetest.py` has of pytest.
 PYTEST = ("raises", "approx", "mark.parametrize", "param", "fail", "main")
+_IMPORTING = ("import_module", "__import__")
 # Functions that pytest calls around tests, and that do not run here.
 _AROUND = ("setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class", "teardown_class")
 _LONGEST = 1 << 22  # characters, as many as are parsed
-_OF_PYTEST = re.compile(r"(?:pytest\.)?(mark\.\w+)|pytest\.(\w+)")
+_MOST_TESTS = 10_000
+_MOST_CLASSES = 100  # that one inherits from, and itself
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -65,16 +68,27 @@ def read_test_file(path: Path, edited: Path) -> TestFile:
     tree = parse(source)
     if tree is None:
         raise SceError(f"{path}: does not parse as Python")
+    try:
+        return _file_of(tree, source, path, edited)
+    except RecursionError:
+        raise SceError(f"{path}: nested too deeply") from None
+
+
+def _file_of(tree: ast.Module, source: str, path: Path, edited: Path) -> TestFile:
     modules = _imported(tree, path, edited)
     if not modules:
         raise SceError(f"{path}: does not import {edited.stem}, so its tests do not test {edited.name}")
     _refuse_plugins(tree, path)
-    found = dict(_tests(tree))
-    if not found:
+    every = list(islice(_tests(tree, path), _MOST_TESTS + 1))
+    if not every:
         raise SceError(f"{path}: no tests; expected functions test_* or classes Test*")
+    if len(every) > _MOST_TESTS:
+        raise UsageError(f"{path}: more than {_MOST_TESTS:,} tests are not supported")
+    found, seen = dict(every), set[_Function]()
     for name, (function, given) in found.items():
-        if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _inside(function)):
+        if function not in seen and any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _inside(function)):
             raise UsageError(f"{path}: {name} yields, and such tests are not supported")
+        seen.add(function)  # that of a class is a test of many
         if isinstance(function, ast.AsyncFunctionDef):
             raise UsageError(f"{path}: {name} is async, which needs a plugin that the sandbox does not have")
         if missing := [each for each in _parameters(function) if each not in given]:
@@ -106,10 +120,7 @@ def _imported(tree: ast.Module, path: Path, edited: Path) -> tuple[str, ...]:
             names = [name for name in names if name in own] or [str(node.module)]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
-            "import_module",
-            "__import__",
-        ):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _IMPORTING:
             names = [each.value for each in node.args[:1] if isinstance(each, ast.Constant) and each.value in own]
         else:
             continue
@@ -153,37 +164,41 @@ def _refuse_plugins(tree: ast.Module, path: Path) -> None:
                     raise UsageError(f"{path}: {each.name} is a class within {node.name}, which is not supported")
         if isinstance(node, ast.Import) and any(each.name == "pytest" and each.asname for each in node.names):
             raise UsageError(f"{path}: import pytest by its own name")
-        if isinstance(node, ast.ImportFrom) and node.module == "pytest":
-            used += [alias.name for alias in node.names]
-        elif isinstance(node, ast.Attribute) and (found := _OF_PYTEST.fullmatch(ast.unparse(node))):
-            used.append(found[1] or found[2])
+        match node:
+            case ast.ImportFrom(module="pytest", names=names):
+                used += [alias.name for alias in names]
+            case ast.Attribute(ast.Name("mark") | ast.Attribute(ast.Name("pytest"), "mark"), name):
+                used.append(f"mark.{name}")
+            case ast.Attribute(ast.Name("pytest"), name):
+                used.append(name)
     for name in used:
         if name not in (*PYTEST, "mark"):
             raise UsageError(f"{path}: pytest.{name} is not supported; the sandbox has {', '.join(PYTEST[:-1])}")
 
 
-def _tests(tree: ast.Module) -> Iterator[tuple[str, tuple[_Function, set[str]]]]:
+def _tests(tree: ast.Module, path: Path) -> Iterator[tuple[str, tuple[_Function, set[str]]]]:
     """The tests by name, with the parameters that they get."""
-    classes: dict[str, ast.ClassDef] = {}
+    # By name: the class behind those of this file that it inherits from, and whether one of them is a test case.
+    classes: dict[str, tuple[dict[ast.ClassDef, None], bool]] = {}
     for node in tree.body:
         if isinstance(node, _Function) and node.name.startswith("test"):
             yield node.name, (node, _given(node))
         elif isinstance(node, ast.ClassDef):
-            classes[node.name] = node
-            line = _lineage(node, classes)
-            bases = [ast.unparse(base) for each in line for base in each.bases]
-            if node.name.startswith("Test") or any(base.endswith("TestCase") for base in bases):
+            line, is_case = dict[ast.ClassDef, None](), False
+            for base in dict.fromkeys(map(ast.unparse, node.bases)):
+                inherited, is_one = classes.get(base, ({}, False))
+                line |= inherited
+                is_case = is_case or is_one or base.endswith("TestCase")
+            line[node] = None
+            if len(line) > _MOST_CLASSES:
+                raise UsageError(f"{path}: {node.name} inherits from {_MOST_CLASSES} classes or more: not supported")
+            classes[node.name] = line, is_case
+            if is_case or node.name.startswith("Test"):
+                given = {"self"}.union(*map(_given, line))
                 for each in line:
-                    given = {"self"} | set().union(*map(_given, line))
                     for member in each.body:
                         if isinstance(member, _Function) and member.name.startswith("test"):
                             yield f"{node.name}.{member.name}", (member, given | _given(member))
-
-
-def _lineage(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
-    """The class behind those of this file that it inherits from."""
-    bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id != node.name]
-    return [*(each for base in bases if base in classes for each in _lineage(classes[base], classes)), node]
 
 
 def _parameters(function: _Function) -> list[str]:

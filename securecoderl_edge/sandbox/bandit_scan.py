@@ -126,7 +126,7 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         rules: ids to run (``tests``, none for all) and not to run (``skips``), Bandit's ``options`` of checks, and
             ``nosec``, whether comments of this kind count.
     """
-    from bandit.core import blacklisting, config, context, metrics, node_visitor, test_set, tester, utils
+    from bandit.core import blacklisting, config, constants, context, metrics, node_visitor, test_set, tester, utils
 
     rules = rules or {}
     call_names = _module(Path(__file__).with_name("call_names.py"))
@@ -357,12 +357,13 @@ def make_scanner(rules: dict[str, Any] | None = None) -> Scanner:
         visitor.meanings = call_names.Meanings(call_arguments.joined_texts, call_arguments.is_hmac) if is_odd else None
         visitor.process(source)
         rows = [_row(False, *each) for each in visitor.tester.results]
-        found = {_place(each) for each in rows}
+        rank = constants.RANKING.index
+        found = {_place(each): rank(each.severity) for each in sorted(rows, key=lambda each: rank(each.severity))}
         visitor.tester.results, visitor.tester.counts = [], Counter()
         if is_odd:
             visitor.look_again()
         again = [_row(True, *each) for each in visitor.tester.results]
-        rows += [each for each in again if _place(each) not in found]
+        rows += [each for each in again if rank(each.severity) > found.get(_place(each), -1)]
         return Scanned(rows, visitor.tester.failures, visitor.tester.is_cut)
 
     return scan
@@ -382,9 +383,8 @@ def checks(rules: dict[str, Any]) -> dict[str, tuple[str, str, bool]]:
     """Name and page of each check of Bandit, and whether rules as in `make_scanner` choose it, by id."""
     from bandit.core import docs_utils, extension_loader, test_set
 
-    manager = extension_loader.MANAGER
-    names = {test_id: each.name for test_id, each in manager.plugins_by_id.items()}
-    names |= {test_id: each["name"] for test_id, each in manager.blacklist_by_id.items()}
+    names = {test_id: each.name for test_id, each in extension_loader.MANAGER.plugins_by_id.items()}
+    names |= {test_id: each["name"] for test_id, each in extension_loader.MANAGER.blacklist_by_id.items()}
     chosen = test_set.BanditTestSet._get_filter(None, _profile(rules))
     return {each: (name, docs_utils.get_url(each), each in chosen) for each, name in sorted(names.items())}
 

@@ -40,7 +40,7 @@ _WRITTEN_IN |= {f"_{each}": "hashlib" for each in ("md5", "sha1")}
 # Calls that look at a function or class, and do not call it.
 _LOOKING = frozenset(("isinstance", "issubclass", "callable", "hasattr", "id", "repr", "super"))
 _TAKING = frozenset(("get", "pop", "setdefault", "__getitem__"))  # out of a container
-_GIVING = frozenset(("import_module", "__import__", "join", "getattr", "vars", "globals", "locals"))
+_GIVING = frozenset(("import_module", "__import__", "join", "getattr", "vars", "globals", "locals", "__getattribute__"))
 _NAMESPACE = ".__dict__"
 _OF_ANY = dict.fromkeys(("__builtins__", "f_builtins"), ("builtins",)) | {"__call__": (), "__self__": ()}  # attributes
 _OF_ANY |= dict.fromkeys(("__globals__", "f_globals"), (_NAMESPACE,))
@@ -78,14 +78,10 @@ class Meanings:
                 for base in getattr(node, "bases", ()):
                     self._bind(node, base)
             case ast.Import() | ast.ImportFrom():
-                self._import(node, is_sure=isinstance(parent, ast.Module))
+                self._import(node, parent)
             case ast.Delete(targets=targets):
                 self._unsure.update(each.id for each in targets if isinstance(each, ast.Name))
-            case (
-                ast.Assign(value=ast.expr() as value)
-                | ast.AnnAssign(value=ast.expr() as value)
-                | ast.NamedExpr(value=value)
-            ):
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value) | ast.NamedExpr(value=value):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     self._bind(target, value, isinstance(parent, ast.ClassDef))
             case ast.AugAssign(target=target, value=value) if not isinstance(value, ast.Constant):
@@ -135,7 +131,7 @@ class Meanings:
     def given(self) -> Iterator[ast.Call]:
         """Calls, as whoever is given a function could make them, with the other arguments that come with it."""
         for value, call in self._given:
-            if self._is_local(value):
+            if not self.of(value):
                 continue
             if call is None:
                 yield ast.copy_location(ast.Call(value, [_something(value)], []), value)
@@ -192,7 +188,7 @@ class Meanings:
         is_known = name in self._imported or name in self._assigned or name in _NAMES or _ALL in self._imported
         return name is not None and not is_known
 
-    def _import(self, node: ast.Import | ast.ImportFrom, is_sure: bool) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom, parent: ast.AST) -> None:
         module = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
         for each in node.names:
             self._roots.add((module or each.name).partition(".")[0])
@@ -202,8 +198,10 @@ class Meanings:
                 continue
             meaning = f"{module}{each.name}" if each.asname or module else bound
             known = self._imported.setdefault(bound, set())
-            if not is_sure or (known and meaning not in known):
+            if not isinstance(parent, ast.Module) or (known and meaning not in known):
                 self._unsure.add(bound)
+            if isinstance(parent, ast.ClassDef):
+                self._attributes.setdefault(bound, []).append(ast.Name(bound))
             known.add(meaning)
 
     def _bind(self, target: ast.AST, value: ast.expr, is_in_class: bool = False) -> None:
@@ -227,10 +225,11 @@ class Meanings:
             return
         if name and not (isinstance(value, ast.Name) and value.id == name):
             self._assigned.setdefault(name, []).append(value)
-            if is_in_class and name.startswith("__"):
-                self._give(value)  # Python calls it
         if isinstance(target, ast.Attribute) or (is_in_class and name):
-            self._attributes.setdefault(name or getattr(target, "attr", ""), []).append(value)
+            attribute = name or getattr(target, "attr", "")
+            self._attributes.setdefault(attribute, []).append(value)
+            if attribute.startswith("__") and (name or attribute.endswith("__")):
+                self._give(value)  # Python calls it
 
     def _defaults(self, arguments: Iterable[ast.arg], values: Iterable[ast.expr | None]) -> None:
         for argument, value in zip(arguments, values, strict=True):
@@ -238,7 +237,7 @@ class Meanings:
                 self._bind(ast.Name(argument.arg), value)
 
     def _give(self, value: ast.expr | None, call: ast.Call | None = None) -> None:
-        if isinstance(value, (ast.Name, ast.Attribute, ast.IfExp, ast.BoolOp, ast.Subscript, *_HOLDING)):
+        if isinstance(value, (*_MEANINGFUL, *_HOLDING)):
             self._given.append((value, call))
 
     def _resolve(self, node: ast.expr, depth: int) -> tuple[str, ...]:
@@ -305,6 +304,8 @@ class Meanings:
                 yield _NAMESPACE
             case _, [key, *_] if function in _IMPORTING:
                 yield from self.texts(key)
+            case _, [key] if function.endswith(".__getattribute__"):
+                yield from (function.replace("__getattribute__", text) for text in self.texts(key))
 
     def _taken(self, container: ast.expr, key: ast.expr, depth: int) -> Iterator[str]:
         """What is in a container: by its key if that is known, else anything."""

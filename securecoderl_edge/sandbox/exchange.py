@@ -22,6 +22,8 @@ from securecoderl_edge.sandbox.noting import noting
 # The limit for which a supervisor stopped a test, as it reports it; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
 
+MOST_CLASSES = 64  # of an exception
+
 # Exit codes of a process that hit a limit before the supervisor had to enforce it.
 _ENDS: dict[int, StoppedBy] = {MEMORY_STATUS: "memory", THREADS_STATUS: "threads", -signal.SIGXCPU: "cpu"}
 
@@ -91,7 +93,7 @@ class Exchange:
         except UnicodeDecodeError:
             text = answer.decode("utf-8", "replace")
         if text.startswith(RAISED):
-            return {"raised": tuple(text[len(RAISED) :].split("\n"))}
+            return {"raised": tuple(text[len(RAISED) :].split("\n", MOST_CLASSES)[:MOST_CLASSES])}
         if text.startswith(RETURNED_NONE):
             return {"value": text[len(RETURNED_NONE) :], "returns_none": True}
         return {"value": text.removeprefix(RETURNED)}

@@ -144,7 +144,8 @@ _ATOM = rf"{_STRING}|-?(?:0x[\da-f]+|{_FLOAT}(?:[-+]{_FLOAT}j|j)?)|True|False|No
 # What `literal` writes: a comma or a colon between two values. Of other texts a tree could have a node for every second
 # character, and the parser prints a warning about as many.
 _LITERAL = re.compile(rf"(?:(?:(?:set|{'|'.join(_KINDS)})?[\[({{])*+(?:{_ATOM})?+[\])}}]*+(?:[,:] ?|\Z))*+")
-_STRINGS = re.compile(_STRING)
+# One that does not end is the rest: to look for others in it would take quadratic time.
+_STRINGS = re.compile(rf"{_STRING}|['\"].*", re.DOTALL)
 
 
 def _items_in(text: str) -> int:

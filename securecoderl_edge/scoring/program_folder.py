@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.test_file import read_test_file
 from securecoderl_edge.sandbox.source_files import (
@@ -55,7 +56,8 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
             raise UsageError(f"{folder}: {files.left_out[kind]} {kind}, which are not run. Put programs there.")
     for file in files.files:
         path = Path(file.path)
-        if problems is None and path.name.startswith("test_") and path.with_name(path.name[5:]).is_file():
+        is_tests = path.suffix == PYTHON.suffix and path.name.startswith("test_")
+        if problems is None and is_tests and path.with_name(path.name[5:]).is_file():
             continue
         name = os.path.relpath(os.path.splitext(file.path)[0], folder)
         if problems is None:

@@ -18,7 +18,7 @@ from securecoderl_edge.sandbox.file_scan import BANDIT, NOT_SCANNED, OURS, FileF
 from securecoderl_edge.sandbox.security import rank
 from securecoderl_edge.sandbox.source_files import place_of
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import document, escape_controls
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # Ids of results that are no findings: a program that fails its tests, or a security test.
@@ -175,7 +175,7 @@ def junit(name: str, cases: Sequence[Case]) -> str:
             failure = ElementTree.SubElement(case, "failure", message=_for_xml(each.failure))
             failure.text = _for_xml(each.details)
     ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
+    text = document(ElementTree.tostring(root, encoding="unicode"), "&#35;")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 

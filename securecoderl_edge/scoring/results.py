@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 1.0  # of one input
 _LONGEST = 1 << 16  # characters of a result that are compared
-_FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
+_FLOAT = re.compile(r"-?(?<!\d)\d++\.\d+(?:e[-+]?\d+)?")
 
 
 def results_on(

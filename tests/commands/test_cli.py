@@ -100,8 +100,9 @@ def test_no_message_about_a_file_commands_a_runner(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     Path("a.py").write_text("print(1)")
     Path("a.out").write_text("1")
-    Path(name).touch()
-    for words in (("scan", "."), ("scan", name), ("score", "."), ("score", name), ("train", name)):
+    Path(name).write_text("password = 'x##[error]'")
+    documents = [("scan", ".", "--format", each) for each in ("json", "sarif", "junit")]
+    for words in (("scan", "."), ("scan", name), ("score", "."), ("score", name), ("train", name), *documents):
         for line in "".join(run_sce(*words)[1:]).splitlines():
             assert not line.lstrip().startswith("::")
             assert "##[" not in line

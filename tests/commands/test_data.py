@@ -177,6 +177,14 @@ def test_a_check_lists_failing_problems_and_exits_with_1() -> None:
     ]
 
 
+def test_a_check_of_problems_commands_no_runner() -> None:
+    write_lines(Path("p.jsonl"), [{**BAD, "id": "::error::a"}, {**BAD, "id": "b ##[error]"}])
+    assert run("check", "p.jsonl").stdout.splitlines() == [
+        "./::error::a: the solution passes 0 of 1 tests (1 wrong)",
+        "b #\\#[error]: the solution passes 0 of 1 tests (1 wrong)",
+    ]
+
+
 def test_a_check_fails_security_tests_that_nothing_fails() -> None:
     test = {"name": "code", "cwe": 95, "input": "exit()", "output": "1"}
     both = {**GOOD, "security_tests": [test], "insecure_solutions": ["print(1 if input() else 2)"]}

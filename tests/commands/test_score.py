@@ -753,6 +753,14 @@ def test_a_program_without_tests_that_can_fail_is_an_error(
     assert message in str(result.exception)
 
 
+@pytest.mark.parametrize("suffix", [".c", ".pyw"])
+def test_only_tests_in_python_are_left_out_of_programs(tmp_path: Path, suffix: str) -> None:
+    for name in (f"a{suffix}", "a.out", f"test_a{suffix}"):
+        (tmp_path / name).write_text("1")
+    with pytest.raises(UsageError, match=f"test_a{suffix}: no tests"):
+        CliRunner().invoke(sce, ["score", str(tmp_path)], catch_exceptions=False)
+
+
 def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Path) -> None:
     folder = gate_folder(tmp_path)
     for name in ("gone.out", "notes.md"):
@@ -803,9 +811,11 @@ def test_a_test_may_be_a_link_within_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["::error::x.py", " ::error::x.py", "##[error]x.py", "a ##VSO[error]x.py"])
 def test_a_name_of_a_program_commands_no_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
-    Path(name).write_text("print(eval('3'))")
+    Path(name).write_text("print(eval('3'))  ###vso[error]##[error]")
     Path(name).with_suffix(".out").write_text("3")
-    for words in ((".",), (name,), (name, "--expect", "4")):
+    of_program = json.loads(score(name, "--expect", "3", "--json").stdout)
+    assert of_program["program"] == Path(name).read_text()
+    for words in ((".",), (name,), (name, "--expect", "4"), (name, "--expect", "3", "--json"), (".", "--json")):
         result = score(*words)
         assert "error" in result.stdout or words[1:]
         for line in (result.stdout + result.stderr).splitlines():

@@ -91,6 +91,12 @@ def test_a_program_that_hangs_or_floods_only_loses(scorer: Scorer) -> None:
     assert agreement(programs, results_on(scorer, HALF, ["half(6)"], programs)) == pytest.approx([0, 0, 1 / 3, 1 / 3])
 
 
+def test_results_with_many_digits_are_read_once(scorer: Scorer) -> None:
+    program = "def half(n):\n    return f'{n}' * 70_000\n"
+    (results,) = results_on(scorer, HALF, [f"half({number})" for number in range(9)], [program]).values()
+    assert len(set(results)) == 9
+
+
 def test_a_chat_model_writes_inputs_behind_the_beginning_of_a_test(scorer: Scorer) -> None:
     def write(prompt: str, sample: int, _: object) -> str:
         if prompt.endswith("```python\nassert half("):

@@ -176,6 +176,9 @@ def test_named_arguments_go_to_their_parameters(stub: str, given: str, assertion
         ">>> f(" + "1+" * 900 + "1)\n3",
         ">>> x = 1\n>>> f(x)\n" * 3_000,
         "\n" * 500_000,
+        f"-{' ' * 1_998}x\n" * 50,
+        f"{'-' * 1_999}x\n" * 50,
+        "function a1 " * 100_000,
     ],
 )
 def test_long_texts_take_linear_time(text: str) -> None:

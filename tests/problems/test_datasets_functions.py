@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_files import SHARED, consume, needs_shared, only_problem, write_lines
+from dataset_files import LARGE, MBPP_RECORD, SHARED, TOO_LARGE, consume, needs_shared, only_problem, write_lines
 from quick import few
 
 from securecoderl_edge.errors import UsageError
@@ -136,6 +136,35 @@ ALL = {
 }
 
 
+CALLS = range(60)
+WITH_A_LARGE_SETUP = {
+    "mbpp": {
+        **MBPP_RECORD,
+        "test_setup_code": LARGE,
+        "test_list": [f"assert add({number}, 1) == {number + 1}" for number in CALLS],
+    },
+    "leetcode": {
+        **LEETCODE,
+        "prompt": f"{LEETCODE['prompt']}\ndef large():\n    {LARGE}",
+        "test": "def check(candidate):\n" + "    assert candidate(list_node([1, 2])) == 2\n" * len(CALLS),
+    },
+    "bigcodebench": {
+        **BIGCODEBENCH,
+        "test": f"{LARGE}class T(TestCase):\n" + "".join(f"    def test_{number}(self): pass\n" for number in CALLS),
+    },
+    "kodcode": {
+        **KODCODE,
+        "test": f"from solution import triple\n{LARGE}"
+        + "".join(f"def test_{number}(): assert triple({number})\n" for number in CALLS),
+    },
+    "safesql": {
+        **SAFESQL,
+        "construct_db": f"{SAFESQL['construct_db']}{LARGE}",
+        "test_cases": [{"input": "Emma\n", "output": "('Emma', 5.0)"}] * len(CALLS),
+    },
+}
+
+
 @pytest.fixture(scope="module")
 def evaluate() -> Iterator[Evaluate]:
     with reference_outputs() as evaluated:
@@ -161,6 +190,12 @@ def test_each_set_is_recognized_and_its_reference_passes(
     for program in problem.solutions:
         assert scorer.score(problem, program).passes_all_tests
     assert not scorer.score(problem, "def wrong(): pass").passed
+
+
+@pytest.mark.parametrize("format", WITH_A_LARGE_SETUP)
+def test_a_large_setup_is_not_repeated_for_many_tests(tmp_path: Path, format: str, evaluate: Evaluate) -> None:
+    problems, dropped, _ = imported(tmp_path, [WITH_A_LARGE_SETUP[format]], evaluate)
+    assert (problems, dropped) == ([], TOO_LARGE)
 
 
 def test_helpers_of_leetcode_tests_come_with_them(tmp_path: Path, scorer: Scorer) -> None:

@@ -38,6 +38,13 @@ def test_mbpp_tests_that_cannot_fail_are_left_out(tmp_path: Path) -> None:
     assert counts == {"test asserts nothing": 3, "test is not Python": 1}
 
 
+def test_a_long_program_is_parsed_once_for_all_of_its_tests(tmp_path: Path) -> None:
+    code = f"{MBPP_RECORD['code']}\n" + "x = [1, 2, 3]\n" * 20_000
+    tests = [f"assert add({number}, 0) == {number}" for number in range(3_000)]
+    problem = only_problem(write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "code": code, "test_list": tests}]))
+    assert problem.entry_point == "add"
+
+
 def test_assertions_of_our_own_format_that_cannot_fail_are_left_out(tmp_path: Path) -> None:
     record = {"id": "a", "statement": "Add.", "kind": "call", "entry_point": "add"}
     path = write_lines(tmp_path / "x.jsonl", [{**record, "assertions": ["assert add(1, 2) == 3", "assert 1", "x ="]}])

@@ -149,6 +149,11 @@ def test_a_pickle_of_anything_but_one_text_is_dropped_and_never_unpickled(
     assert (dropped, tests) == ({}, {"private tests are not JSON text": 1})
 
 
+def test_private_tests_that_are_a_bomb_are_dropped(tmp_path: Path) -> None:
+    record = {**LIVECODEBENCH, "private_test_cases": packed(f"[{'[],' * 2_000_000}[]]")}
+    assert imported(tmp_path, record) == ([], {"tests has more than 2,000,000 objects and lists": 1}, {})
+
+
 @pytest.mark.parametrize("protocol", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("text", ["", "a", "é" * 300, "x" * 70_000])
 def test_a_pickle_of_one_text_is_read(text: str, protocol: int) -> None:

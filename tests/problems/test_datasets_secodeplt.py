@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_files import consume, needs_shared, write_lines
+from dataset_files import LARGE, TOO_LARGE, consume, needs_shared, write_lines
 from places import SHARED
 
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
@@ -125,6 +125,12 @@ def test_what_cannot_be_used_is_counted_with_its_reason(tmp_path: Path, record: 
     ((found, count),) = dropped.items()
     assert found.startswith(reason)
     assert count == 1
+
+
+def test_a_large_setup_is_not_repeated_for_many_tests(tmp_path: Path) -> None:
+    cases = "testcases = {'capability': [" + "({'admin': True, 'number': 1, 'name': 'Bo'}, ['Bo'])," * 60 + "]}"
+    record = changed(unittest={"setup": LARGE, "testcases": cases})
+    assert imported(tmp_path, record) == ([], TOO_LARGE)
 
 
 def test_nothing_of_a_record_runs_while_it_is_imported(tmp_path: Path) -> None:

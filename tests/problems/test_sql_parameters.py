@@ -75,5 +75,19 @@ def test_what_is_safe_or_not_understood_is_left_alone(program: str) -> None:
     assert with_parameters(program) == ""
 
 
+@pytest.mark.parametrize("form", ["f'{%s}{%s}'", "'' + %s + %s", "'{}{}'.format(%s, %s)", "'%%s%%s' %% (%s, %s)"])
+@pytest.mark.parametrize("first", ["'SELECT '", "f'SELECT {name}'"])
+def test_a_text_that_doubles_in_each_line_is_read_once(first: str, form: str) -> None:
+    lines = [f"q{number + 1} = {form % ((f'q{number}',) * 2)}\n" for number in range(60)]
+    made = with_parameters(f"q0 = {first}\n{''.join(lines)}c.execute(f'SELECT {{q60}} {{name}}')\n")
+    assert "?" in made
+    assert len(made) < 1 << 20
+
+
+def test_a_chain_of_variables_that_nothing_uses_is_left() -> None:
+    lines = "".join(f"q{number + 1} = '' + q{number}\n" for number in range(3_000))
+    assert "?" in with_parameters(f"{lines}c.execute(f'SELECT {{name}}')\n")
+
+
 def test_a_variable_in_its_own_value_does_not_end_the_reading() -> None:
     assert "?" in with_parameters("def f():\n    q = f'SELECT {q}'\n    c.execute(q)")

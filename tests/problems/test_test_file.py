@@ -102,6 +102,23 @@ def test_a_file_that_is_no_text_or_missing_is_refused(tmp_path: Path) -> None:
             read_test_file(tmp_path / name, tmp_path / "money.py")
 
 
+def test_many_ways_to_inherit_are_followed_once(tmp_path: Path) -> None:
+    source = "import money\nclass A0:\n    def test_a(self): pass\n"
+    source += "".join(f"class A{number + 1}(A{number}, A{number}): pass\n" for number in range(90))
+    source += "class TestB(A90): pass\nclass A0(TestB): pass\nclass TestC(A0): pass\n"
+    assert read(tmp_path, source)[1] == ("TestB.test_a", "TestC.test_a")
+
+
+@pytest.mark.parametrize(("source", "reason"), [
+    ("".join(f"class A{number + 1}(A{number}): pass\n" for number in range(5_000)), "A101 inherits from 100"),
+    ("def test_a(): pass\n" * 10_001, "more than 10,000 tests are not supported"),
+    (f"x{'.a()' * 450}\n", "no tests"),
+    (f"@a{'.a()' * 900}\nclass TestA: pass\n", "nested too deeply"),
+])  # fmt: skip
+def test_a_file_that_would_take_too_long_is_refused(tmp_path: Path, source: str, reason: str) -> None:
+    assert why_not(tmp_path, f"import money\n{source}").startswith(reason)
+
+
 def test_of_a_file_without_end_only_a_part_is_read(tmp_path: Path) -> None:
     file = tmp_path / "test_it.py"
     file.touch()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.problems.assertions import Assertion, translate
 from securecoderl_edge.problems.comparison import Rule, first_difference, same_output
-from securecoderl_edge.sandbox import Execution, literal
+from securecoderl_edge.sandbox import Execution, FunctionCall, Limits, literal
+from securecoderl_edge.sandbox.exchange import Exchange
+from securecoderl_edge.sandbox.inside.testprocess import RAISED
 from securecoderl_edge.scoring.call_outcomes import judge
 from securecoderl_edge.scoring.reward import prints
 
@@ -102,6 +106,8 @@ VALUES = {
     "lists of nothing": "[],[]," * 150_000,
     "formatted": "f'{1}'" * 170_000,
     "escapes": "'\\q' " * 200_000,
+    "escaped quotes": "'" + "\\'" * 400_000,
+    "escaped quotes of bytes": 'b"' + '\\"' * 400_000,
     "names": "<".join(f"a{number}" for number in range(130_000)),
 }
 
@@ -114,6 +120,15 @@ def test_a_value_that_was_made_to_be_slow_is_another_value(name: str) -> None:
         assert judge(returned, Assertion("f()", comparison="equal", expected=expected)).verdict == "wrong"
     assert judge(returned, translate("assert 'x' in f()", "f")).verdict == "wrong"
     assert judge(returned, translate("assert 7.5 not in f()", "f")).verdict in ("pass", "wrong")
+
+
+def test_of_the_classes_of_an_exception_few_are_kept() -> None:
+    exchange = Exchange("", FunctionCall("f()"), Limits())
+    value = exchange.files()[4]
+    os.pwrite(value, RAISED.encode() + b"ab\n" * 300_000, 0)
+    raised = exchange.execution("0", "-", "0.0", is_read=True).raised
+    assert set(raised) == {"ab"}
+    assert len(raised) < 100
 
 
 @pytest.mark.parametrize(

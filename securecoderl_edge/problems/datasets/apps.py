@@ -36,6 +36,7 @@ from securecoderl_edge.problems.datasets.stdin_tests import are_arguments, check
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError
+from securecoderl_edge.system.rows import excess
 
 SOURCE = "apps"
 _LARGEST = 1 << 26  # bytes of a file; the tests of one problem can have megabytes
@@ -185,6 +186,8 @@ def decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
         return value
     if not value.strip():
         return None
+    if reason := excess(value.encode("utf-8", "surrogatepass")):  # a text in a text may have been compressed
+        raise DropRecord(f"{name} has {reason}")
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:

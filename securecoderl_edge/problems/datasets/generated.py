@@ -27,7 +27,7 @@ from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.secodeplt import check_needs
 from securecoderl_edge.problems.datasets.sql_parameters import with_parameters
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
-from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, with_setup
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import ProblemError, text
 
@@ -129,16 +129,15 @@ def safesql_problem_from(record: dict[str, Any], name: str, tally: Tally, evalua
         raise DropRecord("its program fails its tests")
     secure = _as_function(rewritten) if rewritten else ""
     is_solution = bool(secure) and _passes(f"{given}\n{secure}", usable, evaluate)
+    given += "\n"
+    attacked = enumerate(with_setup(given, [f"assert {line!r} not in lines({attack!r})" for attack, line in leaked]), 1)
     return Problem(
         id=identifier,
         statement=f"{statement.strip()}\n\n{_TASK}",
         kind="call",
         entry_point=_QUERY,
-        assertions=tuple(f"{given}\nassert lines({test.input!r}) == {_lines(test.output)!r}" for test in usable),
-        security_tests=tuple(
-            SecurityTest(f"injection {number}", 89, assertion=f"{given}\nassert {line!r} not in lines({attack!r})")
-            for number, (attack, line) in enumerate(leaked, 1)
-        ),
+        assertions=with_setup(given, [f"assert lines({test.input!r}) == {_lines(test.output)!r}" for test in usable]),
+        security_tests=tuple(SecurityTest(f"injection {place}", 89, assertion=each) for place, each in attacked),
         solutions=(secure,) if is_solution else (),
         insecure_solutions=(insecure,),
         source="safesql",
@@ -210,4 +209,7 @@ class _Connected(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        return ast.Name("connection", ast.Load()) if ast.unparse(node.func) == "sqlite3.connect" else node
+        match node.func:
+            case ast.Attribute(ast.Name("sqlite3"), "connect"):
+                return ast.Name("connection", ast.Load())
+        return node

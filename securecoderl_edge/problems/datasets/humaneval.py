@@ -12,6 +12,7 @@ becomes the given code. Source: Chen et al., 2021, https://github.com/openai/hum
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 from securecoderl_edge.languages.python_source import (
@@ -25,9 +26,11 @@ from securecoderl_edge.languages.python_source import (
 )
 from securecoderl_edge.problems.datasets.record_files import first_of
 from securecoderl_edge.problems.datasets.secodeplt import check_needs
-from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, with_setup
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text
+
+_CALLED = re.compile(r"(?<!\w)(\w++)\(")
 
 SOURCE = "humaneval"
 
@@ -89,7 +92,7 @@ def leetcode_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> P
         raise DropRecord("no statement")
     stub, tree = text(known, "starter_code") or text(known, "lang_code"), parse(prompt)
     given = [node for node in (tree.body if tree else []) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-    helpers = "".join(f"{ast.unparse(node)}\n\n" for node in given)
+    helpers, names = "".join(f"{ast.unparse(node)}\n\n" for node in given), {node.name for node in given}
     shown = [ast.unparse(node) for node in given if isinstance(node, ast.ClassDef) and node.name in stub]
     program = parse(f"{prompt}\n{completion}")
     try:
@@ -103,7 +106,10 @@ def leetcode_problem_from(record: dict[str, Any], _name: str, tally: Tally) -> P
         statement=f"{statement.strip()}\n\nWrite the class `Solution` with the method `{header}`.",
         kind="call",
         entry_point=name,
-        assertions=tuple(helpers * any(f"{node.name}(" in test for node in given) + test for test in tests),
+        assertions=tuple(
+            whole if names.intersection(_CALLED.findall(test)) else test
+            for whole, test in zip(with_setup(helpers, tests), tests, strict=True)
+        ),
         starter_code=add_missing_imports("\n\n".join([*shown, stub])).rstrip(),
         solutions=(f"{prompt}\n{completion}",) if completion.strip() else (),
         difficulty=text(known, "difficulty"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from securecoderl_edge.languages.python_source import called_function, fault_of_assertion, signature
 from securecoderl_edge.problems.datasets.record_files import given_id
-from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests, with_setup
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import ProblemError, text, texts
 
@@ -44,13 +44,14 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         raise DropRecord("tests do not call a function")
     imports = "\n".join(texts(record, "test_imports"))
     setup = f"{imports}\n{text(record, 'test_setup_code')}".replace("\r\n", "\n").strip()
+    setup += "\n" * bool(setup)
     header = signature(code, name) or name
     return Problem(
         id=identifier,
         statement=f"{statement}\n\nWrite the function `{header}`. For example:\n{tests[0]}",
         kind="call",
         entry_point=name,
-        assertions=tuple(f"{setup}\n{test}" if setup else test for test in tests),
+        assertions=with_setup(setup, tests),
         solutions=(code,) if code.strip() else (),
         source=SOURCE,
         tags=_split_of(record["task_id"]),

@@ -21,7 +21,7 @@ from typing import Any
 from securecoderl_edge.languages.python_source import is_function_name, is_literal, names_imported, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.record_files import given_id
-from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, with_setup
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest
 from securecoderl_edge.problems.problem_file import ProblemError, text, texts
@@ -77,8 +77,11 @@ def problem_from(
     setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
     check_needs(code, *setup, *(part for of_kind in cases.values() for test in of_kind for part in test))
     compute = None if evaluate is None else partial(evaluate, "\n".join(map(ast.unparse, setup)), "")
+    before = "".join(f"{ast.unparse(node)}\n" for node in setup)
+    classes = {node.name for node in setup if isinstance(node, ast.ClassDef)}
     calls = {
-        kind: tuple(_assertion(setup, function, case, compute) for case in of_kind) for kind, of_kind in cases.items()
+        kind: with_setup(before, [_assertion(classes, function, case, compute) for case in of_kind])
+        for kind, of_kind in cases.items()
     }
     if not calls["capability"] or not calls["safety"]:
         raise DropRecord("no capability tests" if not calls["capability"] else "no safety tests")
@@ -174,18 +177,18 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _assertion(
-    setup: list[ast.stmt],
+    classes: set[str],
     function: str,
     case: tuple[ast.expr, ast.expr],
     compute: Callable[[str], ReferenceOutput] | None,
 ) -> str:
     arguments, expected = case
     call = ast.Call(ast.Name(function), [], _keywords(arguments))
-    if _is_exception(expected, setup):
+    if _is_exception(expected, classes):
         asserted: ast.expr = ast.Call(ast.Name("raises"), [call, expected], [])
     else:
         asserted = ast.Compare(call, [ast.Eq()], [_literal(expected, compute) if compute else expected])
-    return "\n".join(map(ast.unparse, [*setup, ast.Assert(asserted)]))
+    return ast.unparse(ast.Assert(asserted))
 
 
 def _literal(expected: ast.expr, compute: Callable[[str], ReferenceOutput]) -> ast.expr:
@@ -209,14 +212,14 @@ def _is_name(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str) and is_function_name(key.value)
 
 
-def _is_exception(expected: ast.expr, setup: list[ast.stmt]) -> bool:
-    """Whether the expected value is a class of exceptions, of Python or defined in the set-up."""
+def _is_exception(expected: ast.expr, classes: set[str]) -> bool:
+    """Whether the expected value is a class of exceptions, of Python or one of those that the set-up defines."""
     if not isinstance(expected, ast.Name):
         return False
     known = getattr(builtins, expected.id, None)
     if known is not None:
         return isinstance(known, type) and issubclass(known, Exception)
-    return any(isinstance(node, ast.ClassDef) and node.name == expected.id for node in setup)
+    return expected.id in classes
 
 
 def check_needs(*trees: ast.AST) -> None:
@@ -229,10 +232,19 @@ def check_needs(*trees: ast.AST) -> None:
     modules = {name for node in nodes for name in _imported(node)}
     if {name.partition(".")[0] for name in modules} - sys.stdlib_module_names:
         raise DropRecord("needs packages")
-    used = modules | {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    used = modules | {_dotted(node.func) for node in nodes if isinstance(node, ast.Call)}
     for need, names in _NEEDS.items():
         if used & set(names):
             raise DropRecord(f"needs {need}")
+
+
+def _dotted(node: ast.expr) -> str:
+    """A name as it is written, such as ``os.system``; empty for another expression."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _imported(node: ast.AST) -> set[str]:

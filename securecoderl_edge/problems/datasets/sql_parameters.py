@@ -16,13 +16,15 @@ from securecoderl_edge.languages.python_source import parse
 
 _SQL = re.compile(r"\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|REPLACE)\b", re.IGNORECASE)
 _FIELD = re.compile(r"\{(\w*)\}|%[sd]")
-_MOST_PARTS = 200
+_LONGEST = 1 << 17
+_MOST_PARTS, _LONGEST_PART, _MOST_PASSES = 200, 10_000, 20
 _Part = str | ast.expr
+_Texts = dict[str, ast.expr | list[_Part]]  # the values of variables, once they were looked at their parts
 
 
 def with_parameters(program: str) -> str:
     """The program with parameters in its queries; empty if there is nothing to change, or it is not understood."""
-    tree = parse(program)
+    tree = parse(program) if len(program) <= _LONGEST else None
     if tree is None:
         return ""
     texts = _assigned_once(tree)
@@ -39,8 +41,9 @@ def with_parameters(program: str) -> str:
                     changed = True
     if not changed:
         return ""
-    while any(name not in _loaded(tree) for name in texts):  # a query of parts leaves its parts behind
-        unused = texts.keys() - _loaded(tree)
+    for _ in range(_MOST_PASSES):  # a query of parts leaves its parts behind
+        if not (unused := texts.keys() - _loaded(tree)):
+            break
         tree = _Without(unused).visit(tree)
         texts = {name: value for name, value in texts.items() if name not in unused}
     return f"{ast.unparse(ast.fix_missing_locations(tree))}\n"
@@ -63,12 +66,12 @@ class _Without(ast.NodeTransformer):
         return node
 
 
-def _assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
+def _assigned_once(tree: ast.Module) -> _Texts:
     """The value of each variable that has only one, if it is a text that is put together."""
     stored = Counter(
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
-    found = {}
+    found: _Texts = {}
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if stored[name] == 1 and _is_text(value):
@@ -89,7 +92,7 @@ def _is_text(value: ast.expr) -> bool:
     return False
 
 
-def _parts(value: ast.expr, texts: dict[str, ast.expr]) -> list[_Part]:
+def _parts(value: ast.expr, texts: _Texts) -> list[_Part]:
     """A text as literals and values, in order."""
     match value:
         case ast.Constant(value=str() as text):
@@ -99,8 +102,11 @@ def _parts(value: ast.expr, texts: dict[str, ast.expr]) -> list[_Part]:
         case ast.FormattedValue(value=inner, conversion=-1, format_spec=None):
             return _parts(inner, texts)
         case ast.Name(id=name) if name in texts:
-            others = {each: text for each, text in texts.items() if each != name}  # no variable is in itself
-            return _parts(texts[name], others)
+            known = texts[name]
+            if isinstance(known, ast.expr):
+                texts[name] = [value]  # no variable is in itself
+                known = texts[name] = _parts(known, texts)
+            return known
         case ast.BinOp(left=left, op=ast.Add(), right=right) if _is_text(left) or _is_text(right):
             return _joined([*_parts(left, texts), *_parts(right, texts)])
         case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
@@ -113,7 +119,7 @@ def _parts(value: ast.expr, texts: dict[str, ast.expr]) -> list[_Part]:
     return [value]
 
 
-def _filled(text: str, values: list[ast.expr], named: dict[str, ast.expr], texts: dict[str, ast.expr]) -> list[_Part]:
+def _filled(text: str, values: list[ast.expr], named: dict[str, ast.expr], texts: _Texts) -> list[_Part]:
     """The parts of a text with fields; none if a field has no value."""
     parts: list[_Part] = []
     last, left = 0, list(values)
@@ -137,7 +143,7 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
     found: list[_Part] = []
     for part in parts:
         if isinstance(part, str) and found and isinstance(found[-1], str):
-            found[-1] += part
+            found[-1] = (found[-1] + part)[:_LONGEST_PART]
         elif part != "" and len(found) < _MOST_PARTS:
             found.append(part)
     return found

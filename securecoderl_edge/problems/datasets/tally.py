@@ -12,6 +12,7 @@ from securecoderl_edge.problems.problem_file import ProblemError
 T = TypeVar("T")
 # Dropped records; those that are filtered may be hundreds of thousands.
 _MOST_IN_A_ROW = 100_000
+_MOST_CHARACTERS = 1 << 25  # of the tests of a problem that have a setup in common
 
 
 class DropRecord(ProblemError):
@@ -88,6 +89,17 @@ class Tally:
     def drop_solution(self, where: str, reason: str) -> None:
         """Count one dropped solution, or the solutions of one problem."""
         self.dropped_solutions.setdefault(reason, Dropped(0, where)).count += 1
+
+
+def with_setup(setup: str, tests: Sequence[str]) -> tuple[str, ...]:
+    """The tests, each behind its setup.
+
+    Raises:
+        DropRecord: a small file would fill the memory.
+    """
+    if len(setup) * len(tests) > _MOST_CHARACTERS:
+        raise DropRecord("the setup of its tests is too long for their number")
+    return tuple(setup + test for test in tests)
 
 
 def usable_tests(tests: Sequence[T], fault_of: Callable[[T], str | None], where: str, tally: Tally) -> list[T]:

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from securecoderl_edge.languages.python_source import is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.record_files import given_id
 from securecoderl_edge.problems.datasets.secodeplt import check_needs
-from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests, with_setup
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import text
 
@@ -43,7 +43,7 @@ def bigcodebench_problem_from(record: dict[str, Any], name: str, _tally: Tally) 
         statement=text(record, "instruct_prompt").strip() or "Complete the given code, and write the whole program.",
         kind="call",
         entry_point=entry_point,
-        assertions=tuple(code + _ONE_METHOD.format(name=case, method=method) for case, method in methods),
+        assertions=with_setup(code, [_ONE_METHOD.format(name=case, method=method) for case, method in methods]),
         starter_code=(text(record, "code_prompt") or prompt).rstrip(),
         solutions=(prompt + solution,) if solution.strip() else (),
         source="bigcodebench",
@@ -58,11 +58,12 @@ def kodcode_problem_from(record: dict[str, Any], name: str, tally: Tally) -> Pro
     aliases = [alias for node in imports for alias in node.names if alias.name != "*"]
     if not question or not aliases:
         raise DropRecord("test imports no name from solution" if question else "no statement")
-    rest = [node for node in body if node not in imports]
+    own = set[ast.stmt](imports)
+    rest = [node for node in body if node not in own]
     check_needs(_parsed(solution, "solution"), ast.Module(rest, []))
     tests = [node for node in rest if _is_test(node)]
     others = [f"{alias.asname} = {alias.name}" for alias in aliases if alias.asname]
-    others += [ast.unparse(node) for node in rest if node not in tests]
+    others += [ast.unparse(node) for node in rest if not _is_test(node)]
     identifier = f"kodcode/{given_id(record, ('question_id', 'conversation_id')) or name}"
     usable = usable_tests(tests, _fault_of, identifier, tally)
     return Problem(
@@ -70,7 +71,10 @@ def kodcode_problem_from(record: dict[str, Any], name: str, tally: Tally) -> Pro
         statement=f"{question}\n\nWrite `{signature(solution, aliases[0].name) or aliases[0].name}`.",
         kind="call",
         entry_point=aliases[0].name,
-        assertions=tuple("\n".join([*others, ast.unparse(test), f"assert {test.name}() is None"]) for test in usable),
+        assertions=with_setup(
+            "".join(f"{each}\n" for each in others),
+            [f"{ast.unparse(test)}\nassert {test.name}() is None" for test in usable],
+        ),
         solutions=(solution,) if solution.strip() else (),
         source="kodcode",
     )
