@@ -508,7 +508,8 @@ def test_no_limit_of_tokens_ends_with_the_context(scorer: Scorer) -> None:
     with talking(scorer, "x", context=30, max_tokens=29) as (served, runtime):
         assert served.ask("POST", TEXT, {"prompt": "a b c", "max_tokens": -1}).status == 200
         assert served.ask("POST", TEXT, {"prompt": "a b c", "max_tokens": 29}).status == 400
-    assert [task.sampling.max_tokens for task in runtime.tasks] == [27]  # a token is a word here
+        assert served.ask("POST", TEXT, {"prompt": "a b c"}).status == 200
+    assert [task.sampling.max_tokens for task in runtime.tasks] == [27, 27]  # a token is a word here
 
 
 def test_several_prompts_have_their_choices_in_order_also_in_a_stream(scorer: Scorer) -> None:
