@@ -289,6 +289,7 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
         else:
             assert (answer.status, answer.error["type"], answer.error["code"]) == (504, "server_error", "timeout")
             assert answer.headers["connection"] == "close"
+            assert answer.headers["x-should-retry"] == "false"  # OpenAI's packages would do it all again
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
 
 
