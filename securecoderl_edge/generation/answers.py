@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.runtimes.protocol import Completion
-from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -174,7 +173,7 @@ def check(
     for problem, futures in zip(problems, handed_in, strict=True):
         candidates = []
         for completion, future in futures:
-            candidates.append(_candidate(problem, completion, result_of(future)))
+            candidates.append(_candidate(problem, completion, scorer.result_of(future)))
             on_check(candidates[-1])
         answers.append(Answer(problem, ranked(candidates)))
     return answers

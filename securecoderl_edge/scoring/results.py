@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.system.processes import result_of
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
@@ -37,7 +36,7 @@ def results_on(
     futures = {program: scorer.inspect_async(asked, program) for program in programs}
     # Each run is given up once it is read: it holds megabytes of output.
     return {
-        program: tuple(_result(each) for each in result_of(futures.pop(program))[1].executions)
+        program: tuple(_result(each) for each in scorer.result_of(futures.pop(program))[1].executions)
         for program in list(futures)
     }
 

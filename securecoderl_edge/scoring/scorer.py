@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import itemgetter
 from random import SystemRandom
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES, AnalyzerChoice, analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
@@ -39,6 +39,8 @@ from securecoderl_edge.scoring.reward import (
 from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.system.processes import result_of
+
+T = TypeVar("T")
 
 _MOST_BEGUN = 64  # programs that are handed to the threads at a time
 
@@ -195,6 +197,10 @@ class Scorer:
     def inspect_async(self, problem: Problem, program: str) -> Future[tuple[Score, ProgramRun]]:
         """`inspect`, started; returns at once."""
         return self._threads.submit(self.inspect, problem, program)
+
+    def result_of(self, future: Future[T]) -> T:
+        """What a future of this scorer comes to; SceError once it `is_cancelled`, though programs of others run."""
+        return result_of(future, self._is_cancelled)
 
     def in_batches(self, submissions: Iterable[Submission]) -> Iterator[list[Scored]]:
         """Score submissions as they come, in their order; yields those that are done, so that they can be kept."""

@@ -265,6 +265,8 @@ class App:
     async def _show_fault(self, _: Request, fault: Exception) -> Response:
         assert isinstance(fault, Fault)
         headers = {"Retry-After": str(RETRY_SECONDS)} if fault.status == 429 else {}
+        if fault.status == 504:  # OpenAI's packages would ask twice more, for as long
+            headers["X-Should-Retry"] = "false"
         if fault.status in _CLOSING:
             headers["Connection"] = "close"
         return JSONResponse(fault.to_record(), fault.status, headers)

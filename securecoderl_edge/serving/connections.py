@@ -26,7 +26,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close it at once if there are too many."""
         super().connection_made(transport)
-        self._active = time.monotonic()
+        self._active, self._unread = time.monotonic(), 0
         transport.max_size = PIECE_BYTES  # type: ignore[attr-defined]  # of asyncio's own loop
         if len(self.connections) > _most_connections():
             transport.abort()
@@ -62,9 +62,11 @@ class Connection(H11Protocol):
     def end_if_late(self, now: float) -> None:
         """Close it if there has been neither a request in progress nor a client that reads for too long."""
         is_working = self._has_request() and not self.transport.is_closing()
-        if is_working and not self.flow.write_paused:
+        before, self._unread = self._unread, self.transport.get_write_buffer_size()
+        is_reading = self._unread <= before - PIECE_BYTES  # a large answer takes a while
+        if is_reading or (is_working and not self.flow.write_paused):
             self._active = now
-        elif now - self._active > (UNREAD_SECONDS if self.transport.get_write_buffer_size() else HEADER_SECONDS):
+        elif now - self._active > (UNREAD_SECONDS if self._unread else HEADER_SECONDS):
             self.transport.abort()
 
     def _has_request(self) -> bool:

@@ -256,13 +256,15 @@ class Engine:
     def _drop_cancelled(self) -> None:
         keys = [key for key, (job, _) in self._running.items() if job.is_cancelled()]
         ended = {self._running.pop(key)[0] for key in keys}
-        if keys:
-            self._batch.drop(keys)
         with self._changed:
             ended.update(job for job in self._jobs if job.is_cancelled())
             self._jobs = deque(job for job in self._jobs if job not in ended)
-        for job in ended:
-            job.events.put(Cancelled())
+        try:
+            if keys:
+                self._batch.drop(keys)
+        finally:  # a model that has just been lost fails here, and their threads wait
+            for job in ended:
+                job.events.put(Cancelled())
 
     def _admit(self) -> None:
         tasks: list[DecodingTask] = []
@@ -357,6 +359,8 @@ class Client:
             for index, prompt in enumerate(prompts)
         ]
         for job in jobs:
+            if self.is_cancelled():  # each of many prompts waits for a step
+                raise Cancelled
             self._engine.submit(job)
         return [self._completions(index, job, on_token) for index, job in enumerate(jobs)]
 

@@ -170,7 +170,8 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
     n = integer(body, "n_cmpl" if kind == "infill" and "n_cmpl" in body else "n", 1, 1, bounds.max_samples)
     seed = seed_of(body)
     own = {"chat": _chat, "text": _text, "infill": _infill}[kind](body, bounds)
-    has_limit = asks_for_all or (own.is_talk and not any(name in body for name in TOKENS))
+    names_limit = any(name in body for name in TOKENS)
+    has_limit = asks_for_all or (own.is_talk and not names_limit)
     sampling, cut_to, is_skipped = sampling_of(body, bounds, seed, has_limit, own.stops)
     wanted = Wanted(
         kind=kind,
@@ -185,7 +186,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
         includes_usage=_includes_usage(body),
         seed=seed,
         reports=alternatives_of(body, kind) is not None,
-        is_flexible=has_limit or cut_to is not None or kind == "infill",
+        is_flexible=has_limit or not names_limit or cut_to is not None or kind == "infill",
         cut_to=cut_to,
         is_skipped=is_skipped,
         **own.fields,

@@ -105,7 +105,9 @@ class Responder:
         return of_text(prompt, reports, choice.completion.text, choice.echo if prompt else None)
 
     def _end(self, choice: Choice) -> dict[str, Any]:
-        finish = "tool_calls" if choice.calls else choice.completion.finish
+        finish: str = choice.completion.finish
+        # Behind the calls of an answer that was cut there may have been more.
+        finish = "tool_calls" if choice.calls and finish == "stop" else finish
         return {"finish_reason": finish, "sce": self._checked(choice)}
 
     def _checked(self, choice: Choice) -> dict[str, Any]:

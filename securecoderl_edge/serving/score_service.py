@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from securecoderl_edge.errors import SceError
@@ -117,6 +118,8 @@ class ScoreService:
         self._scorer, self._max_requests = scorer, max_requests
         self._batches: set[asyncio.Task[list[Score]]] = set()
         self._languages = {PYTHON.name}  # and targets, of programs that can be run
+        # Its own: it waits for a free sandbox, and the threads of the event loop read and write for all clients.
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prepare")
 
     @property
     def running(self) -> int:
@@ -149,8 +152,10 @@ class ScoreService:
 
     async def _score(self, batch: Sequence[Submission]) -> list[Score]:
         has_ended = threading.Event()
-        for language in {each.problem.target or each.problem.language for each in batch}:
-            await asyncio.to_thread(demand, self._scorer, language, self._languages)
+        for language in {each.problem.target or each.problem.language for each in batch} - self._languages:
+            await asyncio.get_running_loop().run_in_executor(
+                self._preparing, demand, self._scorer, language, self._languages
+            )
         scorer = self._scorer.until(has_ended.is_set)
         futures = [
             scorer.score_async(each.problem, each.program, index, each.extract) for index, each in enumerate(batch)

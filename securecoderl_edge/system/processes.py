@@ -110,12 +110,18 @@ def on_ending_signals(handler: Callable[[int, FrameType | None], None], seconds:
             sys.unraisablehook = report
 
 
-def result_of(future: Future[_Result]) -> _Result:
+def result_of(future: Future[_Result], is_cancelled: Callable[[], bool] = lambda: False) -> _Result:
     """The result of a future, once it is there, or its exception.
 
     A signal that comes just before Python waits for a lock is handled after that wait only: so wait in short turns.
+
+    Raises:
+        SceError: nobody waits for it any more, as ``is_cancelled`` says.
     """
     while not future.done():
+        if is_cancelled():
+            future.cancel()
+            raise SceError("the wait was cancelled")
         wait([future], timeout=0.5)
     return future.result()
 

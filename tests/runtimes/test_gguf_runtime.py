@@ -22,6 +22,7 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.verify import PROMPTS
+from securecoderl_edge.runtimes.extras import Extras
 from securecoderl_edge.runtimes.gguf import llama_worker
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
@@ -256,6 +257,27 @@ def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf
         news = [each for _ in range(5) for each in again.step()]
         assert news[-1].completion is not None
         assert news[-1].completion.token_ids == expected
+
+
+def test_a_batch_that_is_opened_again_takes_nothing_of_one_that_failed(tiny_gguf: Path) -> None:
+    worker = llama_worker.GgufWorker(
+        BytesIO(), tiny_gguf, None, threads=1, parallel=2, reuses_prefixes=False, gpu_layers=0
+    )
+    task = DecodingTask(0, "print(1)\n" * 20, GREEDY, extras=Extras(reuses_prefix=True))
+
+    def decoded() -> tuple[int, ...]:
+        worker.open_batch({"rows": 2, "length": 200})
+        worker.use_batch({"type": "add", "tasks": [asdict(task)]})
+        assert worker._batch is not None
+        completion = None
+        while completion is None:
+            completion = next((each.completion for each in worker._batch.step()), None)
+        return completion.token_ids
+
+    expected = decoded()
+    assert worker._context is not None
+    del worker._context._held[0][20:]  # as when llama.cpp fails in the middle of tokens
+    assert decoded() == expected
 
 
 def test_a_child_that_dies_twice_is_reported_with_its_signal(tiny_gguf: Path) -> None:

@@ -410,6 +410,17 @@ def test_calls_of_tools_become_calls_and_other_text_stays(
     assert "[tools]" in str(runtime.tasks[0].prompt)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_was_cut_behind_a_call_says_so(scorer: Scorer, stream: bool) -> None:
+    body = {"messages": [USER], "tools": [TOOL], "max_tokens": len(CALL) // 3 + 5, "stream": stream}
+    with talking(scorer, f"{CALL}\n{CALL}") as (served, _):
+        answer = served.ask("POST", CHAT, body)
+    parts = [choice for event in answer.events[:-1] for choice in event["choices"]] if stream else []
+    calls = [call for part in parts for call in part["delta"].get("tool_calls", ())]
+    (choice,) = parts[-1:] if stream else answer.record["choices"]
+    assert (choice["finish_reason"], len(calls or choice["message"]["tool_calls"])) == ("length", 1)
+
+
 @pytest.mark.parametrize(("text", "count"), [("I look at it.\n", 3), ('{"name": "look", "parameters": {}}', 0)])
 def test_words_of_a_model_whose_calls_have_no_sign_are_streamed(scorer: Scorer, text: str, count: int) -> None:
     template = (
@@ -508,7 +519,8 @@ def test_no_limit_of_tokens_ends_with_the_context(scorer: Scorer) -> None:
     with talking(scorer, "x", context=30, max_tokens=29) as (served, runtime):
         assert served.ask("POST", TEXT, {"prompt": "a b c", "max_tokens": -1}).status == 200
         assert served.ask("POST", TEXT, {"prompt": "a b c", "max_tokens": 29}).status == 400
-    assert [task.sampling.max_tokens for task in runtime.tasks] == [27]  # a token is a word here
+        assert served.ask("POST", TEXT, {"prompt": "a b c"}).status == 200
+    assert [task.sampling.max_tokens for task in runtime.tasks] == [27, 27]  # a token is a word here
 
 
 def test_several_prompts_have_their_choices_in_order_also_in_a_stream(scorer: Scorer) -> None:

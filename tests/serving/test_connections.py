@@ -169,6 +169,19 @@ def test_a_client_that_does_not_read_loses_its_connection(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(("step", "is_kept"), [(connections.PIECE_BYTES, True), (1, False)])
+def test_a_client_that_reads_a_large_answer_keeps_its_connection_while_it_does(step: int, is_kept: bool) -> None:
+    unread, ended = [100 * connections.PIECE_BYTES], list[int]()
+    transport = SimpleNamespace(
+        abort=lambda: ended.append(unread[0]), get_write_buffer_size=lambda: unread[0], is_closing=lambda: False
+    )
+    connection: Any = SimpleNamespace(_active=0.0, _unread=0, transport=transport, _has_request=lambda: False)
+    for second in range(100):
+        connections.Connection.end_if_late(connection, second)
+        unread[0] -= step
+    assert (ended == []) is is_kept
+
+
 def test_a_stream_whose_time_is_over_ends_without_an_error_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "_GRACE_SECONDS", 0.0)
     cancelled: list[bool] = []

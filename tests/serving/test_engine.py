@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from served import EchoRuntime, echo
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras
 from securecoderl_edge.runtimes.protocol import DecodingTask, Sampling
-from securecoderl_edge.serving.engine import Cancelled, Client, Engine, ModelFailed, Unfit
+from securecoderl_edge.serving.engine import Cancelled, Client, Engine, EngineJob, ModelFailed, Unfit
 
 
 @pytest.fixture
@@ -170,6 +170,22 @@ def test_a_client_that_was_cancelled_before_gets_nothing(engine: Engine) -> None
     assert engine.waiting == 0
 
 
+def test_prompts_of_a_client_that_has_left_are_not_counted(
+    engine: Engine, runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, counted = Client(engine), list[str]()
+
+    def count(prompt: str) -> int:
+        counted.append(prompt)
+        client.cancel()
+        return 1
+
+    monkeypatch.setattr(runtime, "count_tokens", count)
+    with pytest.raises(Cancelled):
+        client.generate(["x", "y", "z"], 1, Sampling())
+    assert counted == ["x"]
+
+
 def test_a_prompt_that_does_not_fit_is_refused_before_it_waits(engine: Engine) -> None:
     for prompt, words in (("a " * 2001, "2001 tokens; with 10"), ("a" * 64_001, "characters"), (" ", "no tokens")):
         with pytest.raises(Unfit, match=words):
@@ -225,6 +241,36 @@ def test_a_model_that_is_lost_while_it_waits_is_opened_again(
             Client(engine).generate(["x"], 1, Sampling())
     assert Client(engine).generate(["y"], 1, Sampling(seed=2))[0][0].text == text_of("y", 2, 0)
     assert [batch.is_closed for batch in runtime.batches] == [True, False]
+
+
+def test_a_client_that_leaves_a_model_that_was_just_lost_is_not_kept(
+    engine: Engine, runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_left, pause = threading.Event(), threading.Event()
+    leaving, other = (
+        EngineJob("x" * 3000, 1, Sampling(), None, is_cancelled) for is_cancelled in (has_left.is_set, lambda: False)
+    )
+
+    def fail(keys: Collection[int]) -> None:
+        raise SceError("the process is gone")
+
+    def leave() -> None:
+        pause.wait(0.01)  # hundreds of steps are left for both to arrive
+        if engine.busy_rows == 2:
+            monkeypatch.setattr(runtime.batches[0], "drop", fail)
+            has_left.set()
+
+    def end_of(job: EngineJob) -> Exception:
+        while not isinstance(event := job.events.get(timeout=30), Exception):
+            pass
+        return event
+
+    runtime.before_step = leave
+    for job in (leaving, other):
+        engine.submit(job)
+    assert isinstance(end_of(leaving), Cancelled)
+    assert isinstance(end_of(other), ModelFailed)
+    assert Client(engine).generate(["y"], 1, Sampling(seed=2))[0][0].text == text_of("y", 2, 0)
 
 
 def test_a_model_that_cannot_be_opened_again_ends_the_engine_and_every_request(runtime: EchoRuntime) -> None:

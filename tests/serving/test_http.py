@@ -289,6 +289,7 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
         else:
             assert (answer.status, answer.error["type"], answer.error["code"]) == (504, "server_error", "timeout")
             assert answer.headers["connection"] == "close"
+            assert answer.headers["x-should-retry"] == "false"  # OpenAI's packages would do it all again
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
 
 
@@ -354,6 +355,22 @@ def test_the_programs_of_a_request_that_has_ended_stop(scorer: Scorer, hangs_up:
             assert served.ask("POST", TEXT, body).status == 504
         served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
         assert scorer.score(Problem("next", "", tests=(Test("", "1\n"),)), "print(1)").passed == 1
+
+
+def test_a_request_that_has_ended_does_not_wait_for_the_programs_of_others(scorer: Scorer) -> None:
+    tests = [{"input": str(number), "output": "1\n"} for number in range(20)]
+    slow = {"prompt": "import time\ntime.sleep(600)\n", "n": 16, "max_tokens": 1, "tests": tests}
+    with serving(scorer) as served:
+        connections = [served.connect(), served.connect()]
+        connections[0].request("POST", TEXT, json.dumps(slow), {"Content-Type": "application/json"})
+        served.wait_for(lambda: scorer._threads._work_queue.qsize() > 1)
+        body = {"prompt": "print(1)\n", "max_tokens": 1, "stream": True}
+        connections[1].request("POST", TEXT, json.dumps(body), {"Content-Type": "application/json"})
+        assert connections[1].getresponse().read(20).startswith(b"data: ")  # it is written, and waits for its check
+        connections[1].close()
+        served.wait_for(lambda: b"sce_requests_running 1" in served.ask("GET", "/metrics").body)
+        connections[0].close()
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
 
 
 def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer) -> None:

@@ -147,6 +147,12 @@ def test_a_talk_has_the_servers_limit_and_a_task_the_models() -> None:
     assert (talk().sampling.max_tokens, talk(task="program").sampling.max_tokens) == (100, 64)
 
 
+def test_only_a_limit_of_tokens_that_was_asked_for_must_fit() -> None:
+    for fields in ({}, {"max_tokens": 100}, {"max_completion_tokens": 3}):
+        found = [talk(**fields), talk(task="program", **fields), parse({"prompt": "x", **fields}, BOUNDS, "text")]
+        assert [wanted.is_flexible for wanted in found] == [not fields] * 3
+
+
 def test_more_tokens_than_the_limit_are_cut_to_it() -> None:
     wanted = talk(max_tokens=101)
     assert (wanted.sampling.max_tokens, wanted.cut_to) == (100, 100)

@@ -286,6 +286,29 @@ def test_programs_that_the_machine_cannot_run_are_refused_without_its_paths(
         assert post(served, ITEM).status == 200
 
 
+def test_batches_that_wait_for_the_sandbox_of_a_language_keep_nobody_else_waiting() -> None:
+    slow, begun, is_free = HeldScorer(), threading.Event(), threading.Event()
+
+    def prepare(language: str) -> None:
+        begun.set()
+        assert is_free.wait(30)
+
+    slow.prepare = prepare  # type: ignore[attr-defined]
+    problem = {"id": "c", "statement": "x", "language": "c", "tests": [{"input": "1", "output": "1"}]}
+    item = {"problem": problem, "program": "int main(void) {}"}
+    most = 32  # threads that an event loop of Python has
+    with serving(slow, has_model=False, problems=[DOUBLE]) as served, ThreadPoolExecutor(most) as threads:
+        asked = [threads.submit(post, served, item) for _ in range(most)]
+        assert begun.wait(30)
+        served.wait_for(lambda: f"sce_requests_running {most}".encode() in served.ask("GET", "/metrics").body)
+        assert post(served).status == 400  # it has been read
+        is_free.set()
+        served.wait_for(lambda: len(slow.futures) == most)
+        for future in slow.futures:
+            future.set_exception(SceError("enough"))
+        assert {each.result().status for each in asked} == {500}
+
+
 def test_a_sandbox_that_fails_is_an_error_of_the_server_and_never_a_score() -> None:
     slow = HeldScorer()
     with serving(slow, has_model=False, problems=[DOUBLE]) as served, ThreadPoolExecutor(1) as threads:

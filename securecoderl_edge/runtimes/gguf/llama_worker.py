@@ -132,6 +132,8 @@ class GgufWorker:
             SceError: memory is insufficient.
         """
         context = self._fit_context(min(request["rows"], max_sequences()), request["length"])
+        for row in range(context.sequences):
+            context.clear(row)  # after a failure it may hold more than it knows
         self._batch = BatchDecoder(self._model, context, portion=PROMPT_TOKENS)
         self._send({"type": "batch", "rows": context.sequences})
 
