@@ -11,9 +11,11 @@ different batches.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import pstdev
 from typing import Any
 
 import torch
@@ -29,6 +31,7 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.intervals import student_95
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.phase_settings import PpoSettings
@@ -62,14 +65,24 @@ def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSetting
     return flat
 
 
-def noise_scale(gradients: Sequence[Tensor], samples: int) -> float | None:
-    """Samples at which noise and signal are equally large; None when the signal drowns altogether."""
-    products = torch.stack(list(gradients)) @ torch.stack(list(gradients)).T
-    count, own = len(gradients), products.diagonal().sum()
-    signal = float((products.sum() - own) / (count * (count - 1)))
-    if signal <= 0:
-        return None
-    return samples * (float(own) / count / signal - 1)
+def signal_rate(products: Tensor) -> float:
+    """|mean gradient|^2 over the mean |gradient|^2 of a batch, from the products of all pairs of batches."""
+    count, own = len(products), float(products.diagonal().sum())
+    return (float(products.sum()) - own) / (count - 1) / own
+
+
+def noise_scale(gradients: Sequence[Tensor], samples: int) -> dict[str, int | None]:
+    """Samples at which noise and signal are equally large, with a 95 % interval by the jackknife over batches.
+
+    None where the signal drowns altogether.
+    """
+    stacked = torch.stack(list(gradients)).double()
+    products, count = stacked @ stacked.T, len(stacked)
+    left_out = [signal_rate(products[rest][:, rest]) for rest in ~torch.eye(count, dtype=torch.bool)]
+    half = student_95(count - 1) * math.sqrt(count - 1) * pstdev(left_out)
+    rate = signal_rate(products)
+    bounds = {"value": rate, "low": rate + half, "high": rate - half}
+    return {name: max(0, round(samples * (1 / each - 1))) if each > 0 else None for name, each in bounds.items()}
 
 
 def chosen_problems(source: str, families: Sequence[str]) -> list[Problem]:
@@ -110,11 +123,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "batches": arguments.batches,
         "batch_size": settings.ppo.batch_size,
         "temperature": settings.ppo.temperature,
-        **{
-            f"noise_scale_{mode}": scale and round(scale)
-            for mode in MODES
-            for scale in [noise_scale(gradients[mode], settings.ppo.batch_size)]
-        },
+        **{f"noise_scale_{mode}": noise_scale(gradients[mode], settings.ppo.batch_size) for mode in MODES},
         "all_tests_rate": round(rates["all_tests_rate"], 4),
         "syntax_rate": round(rates["syntax_rate"], 4),
     }

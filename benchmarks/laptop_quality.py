@@ -6,12 +6,13 @@
     python benchmarks/laptop_quality.py choose MODEL --problems humaneval-plus.jsonl --greedy greedy --eight eight \\
         --json FILE
     python benchmarks/laptop_quality.py compare BASE POLICY --problems humaneval-plus.jsonl mbpp-plus.jsonl \\
-        --eight eight --json FILE
+        --greedy greedy --eight eight --json FILE
 
 ``choose`` takes one of the eight programs as `sce generate` does, by what it is given: no test, the examples in the
 prompt, or all tests of the benchmark, and judges it on the tests. The model writes inputs for the comparison of
 programs, so it is loaded. ``compare`` is base against policy, from their eight answers; its files of problems are one
-family of comparisons.
+family of comparisons. Greedy answers, of the files that have them, were not planned, and are not in it. Intervals and
+tests are over groups of near-duplicates.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from record import publish
@@ -28,11 +30,13 @@ from record import publish
 from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.generation.answers import Answer, check
 from securecoderl_edge.generation.inputs import prompt_problem
+from securecoderl_edge.problems.groups import group_labels
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runtimes.opening import RuntimeSettings, opened
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.scoring.cluster_intervals import difference_over_seeds, merged
 from securecoderl_edge.scoring.intervals import exchange_test, holm, paired_difference, pass_at_k, rate_interval
 from securecoderl_edge.scoring.metrics import Row, by_problem, passes_all_tests, passes_base_tests
 from securecoderl_edge.scoring.scorer import Scorer
@@ -121,24 +125,48 @@ def choose(model: str, problems: Sequence[Problem], greedy: Rows, eight: Rows) -
     return {**found, "one_of_eight": _rates(mean), "p_holm": p_values, "problems": len(problems), "model": model}
 
 
-def compare(base: Rows, policy: Rows, sets: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
-    """Pass@1 and pass@8 of a policy minus those of its base on each set, paired by problem, corrected together."""
-    found: dict[str, Any] = {name: {"problems": len(problems)} for name, problems in sets.items()}
-    compared, p_values = [], []
+def compare(base: Rows, policy: Rows, sets: Mapping[str, Sequence[Problem]], greedy: Sequence[Rows]) -> dict[str, Any]:
+    """Pass@1 and pass@8 of a policy minus those of its base on each set, paired by problem, corrected together.
+
+    Args:
+        greedy: the rows of both, perhaps of fewer sets.
+    """
+    found: dict[str, Any] = {}
+    planned = []
     for name, problems in sets.items():
+        groups = group_labels(problems)
+        found[name] = {"problems": len(problems), "groups": len(set(groups)), "tokens": _tokens(base, policy, problems)}
         for tests, judge in JUDGES.items():
             for k in (1, SAMPLES):
-                before, after = ([[_pass_at(rows[each.id], judge, k)] for each in problems] for rows in (base, policy))
-                p_values.append(exchange_test(before, after))
-                found[name][f"{tests}_pass_at_{k}"] = one = {
-                    "base": sum(each[0] for each in before) / len(problems),
-                    "policy": sum(each[0] for each in after) / len(problems),
-                    "difference": asdict(paired_difference(before, after)),
-                }
-                compared.append(one)
-    for one, adjusted in zip(compared, holm(p_values), strict=True):
+                found[name][f"{tests}_pass_at_{k}"] = one = _compared((base, policy), problems, groups, judge, k)
+                planned.append(one)
+            if greedy and all(each.id in rows for rows in greedy for each in problems):
+                found[name][f"{tests}_greedy"] = _compared(greedy, problems, groups, judge, 1)
+    for one, adjusted in zip(planned, holm([each["p"] for each in planned]), strict=True):
         one["p_holm"] = adjusted
     return found
+
+
+def _compared(
+    sides: Sequence[Rows], problems: Sequence[Problem], groups: Sequence[str], judge: Callable[[Row], Any], k: int
+) -> dict[str, Any]:
+    of_problems = [[[_pass_at(rows[each.id], judge, k)] for each in problems] for rows in sides]
+    before, after = (merged(side, groups) for side in of_problems)
+    rates = [sum(each[0] for each in side) / len(problems) for side in of_problems]
+    return {
+        "base": rates[0],
+        "policy": rates[1],
+        "difference": asdict(difference_over_seeds([before], [after])),
+        "p": exchange_test(before, after),
+    }
+
+
+def _tokens(base: Rows, policy: Rows, problems: Sequence[Problem]) -> dict[str, float]:
+    """The mean length of an answer."""
+    return {
+        name: round(fmean(row["completion_tokens"] for each in problems for row in rows[each.id]), 1)
+        for name, rows in (("base", base), ("policy", policy))
+    }
 
 
 def _pass_at(rows: Sequence[Row], judge: Callable[[Row], Any], k: int) -> float:
@@ -174,7 +202,8 @@ def main() -> None:
         result = choose(model, problems, rows_in(arguments.greedy, model), eight[0])
     else:
         base, policy = eight
-        result = {**compare(base, policy, sets), "models": arguments.models}
+        greedy = [rows_in(arguments.greedy, model) for model in arguments.models] if arguments.greedy else []
+        result = {**compare(base, policy, sets, greedy), "models": arguments.models}
     publish(result, arguments.json)
 
 

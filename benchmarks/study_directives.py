@@ -125,6 +125,26 @@ def count(records: Records, claim: str, study: str, second: str, first: str, nam
     return _of(found)
 
 
+def unchanged(records: Records, study: str, *names: str) -> str:
+    """That no column of Table 3 differs significantly, in any comparison of these arms with another one on RL.
+
+    Raises:
+        ValueError: one does.
+    """
+    compared = [
+        each
+        for each in records[study]["comparisons"]
+        if each["second"] in names and arm_record(records, study, each["first"])["phases"] != ["sft"]
+    ]
+    if {each["second"] for each in compared} != {*names}:
+        raise KeyError("no such comparison")
+    for each in compared:
+        for name in MAIN.split(","):
+            if (found := _verdict(interval_of(each["metrics"].get(name)))) != NO_DIFFERENCE:
+                raise ValueError(f"{each['second']} minus {each['first']}: {name} is {found}")
+    return "no rate and no reward significantly"
+
+
 def chance(records: Records) -> str:
     """How many differences of the studies, in the columns of Table 3, are significant, and would be by chance."""
     compared = [each["metrics"] for record in records.values() for each in record["comparisons"]]
@@ -339,9 +359,9 @@ def machine(records: Records, study: str) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        value, interval, higher, lower, no_difference, over_base, bench, laptop, count, chance, seeds, by_seed,
-        kept, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
-                transfer, transfer_differences, costs,
+        value, interval, higher, lower, no_difference, over_base, bench, laptop, count, unchanged, chance, seeds,
+        by_seed, kept, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
+        transfer, transfer_differences, costs,
         base_model_time, problems, footprints, long_sft, figure,
     )
 }  # fmt: skip

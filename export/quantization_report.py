@@ -9,9 +9,11 @@ from securecoderl_edge.evaluation.bench import BenchSettings, with_budgets
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.measure import measure
 from securecoderl_edge.evaluation.tables import (
+    Comparison,
     Table,
     byte_cell,
     compare,
+    corrected,
     interval_cell,
     size_in_words,
     to_markdown,
@@ -69,23 +71,27 @@ def measure_quantization(
     in_float = next((result for result in results if result.manifest.quant in ("f32", "f16")), None)
     reference = spec if in_float is None else resolve_model(str(in_float.path))
     baseline = measure(reference, problems, scorer, settings)
-    rows = []
+    evaluations = []
     for result in results:
         on_file(result)
         if result is in_float:
-            rows.append(_row(result, baseline, None))
+            evaluations.append(baseline)
         else:
-            rows.append(_row(result, measure(resolve_model(str(result.path)), problems, scorer, settings), baseline))
+            evaluations.append(measure(resolve_model(str(result.path)), problems, scorer, settings))
+    compared = iter(corrected([compare(baseline, each) for each in evaluations if each is not baseline]))
+    rows = [
+        _row(result, each, None if each is baseline else next(compared))
+        for result, each in zip(results, evaluations, strict=True)
+    ]
     return QuantizationReport(Table(_COLUMNS, tuple(rows)), size_in_words(baseline.summary()), baseline.label)
 
 
-def _row(result: ExportResult, evaluation: Evaluation, baseline: Evaluation | None) -> tuple[str, ...]:
+def _row(result: ExportResult, evaluation: Evaluation, comparison: Comparison | None) -> tuple[str, ...]:
     """Format the cells of a file; no differences if it is the baseline itself."""
     manifest, agreement = result.manifest, result.manifest.agreement
     bits = f"{manifest.bits_per_weight:.2f}" if isinstance(manifest, GgufManifest | OnnxManifest) else ""
     summary = evaluation.summary()
-    compared = () if baseline is None else compare(baseline, evaluation).differences
-    differences = {each.metric.name: each for each in compared}
+    differences = {each.metric.name: each for each in comparison.differences} if comparison else {}
     cells = []
     for metric in _SHOWN:
         cells.append(interval_cell(summary.metrics.get(metric.name), metric))

@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
@@ -27,7 +28,7 @@ from securecoderl_edge.scoring.metrics import EVERY_METRIC, METRICS, OPTIONAL_ME
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
-_SIGNIFICANCE, _Z_POWER = 0.05, 0.8416  # of 80 %
+_SIGNIFICANCE, _POWER = 0.05, 0.8
 
 SOLVED = Metric("", "", True, lambda row: None)
 # Columns of quality are `scoring.metrics.METRICS`.
@@ -59,7 +60,7 @@ class Difference:
     Attributes:
         p_value: of McNemar's exact test for rates with one sample per problem and no variants, else of
             `exchange_test`; adjusted for the number of verdicts by `corrected`.
-        needed: problems with which a difference of this size would be shown in 80 % of evaluations.
+        needed: problems with which at least 80 % of evaluations would show a difference of this size, see `corrected`.
     """
 
     metric: Metric
@@ -105,25 +106,28 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
                 before, after = merged(before, labels), merged(after, labels)
             interval = difference_over_seeds([before], [after]) if is_grouped else paired_difference(before, after)
             p_value = exchange_test(before, after) if is_grouped else _p_value(metric, before, after)
-            differences.append(Difference(metric, interval, p_value, problems_needed(interval, len(labels))))
+            differences.append(Difference(metric, interval, p_value))
     return Comparison(first.label, second.label, len(labels), tuple(differences), len(set(labels)))
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons with p values adjusted for all verdicts of them together, by Holm's method."""
-    adjusted = iter(holm([each.p_value for comparison in comparisons for each in comparison.differences]))
-    return [
-        replace(comparison, differences=tuple(replace(each, p_value=next(adjusted)) for each in comparison.differences))
-        for comparison in comparisons
-    ]
+    """The comparisons with p values, and problems needed, adjusted for all verdicts together, by Holm's method."""
+    verdicts = [each for comparison in comparisons for each in comparison.differences]
+    adjusted = iter(holm([each.p_value for each in verdicts]))
+
+    def new(each: Difference, problems: int) -> Difference:
+        return replace(each, p_value=next(adjusted), needed=problems_needed(each.interval, problems, len(verdicts)))
+
+    return [replace(one, differences=tuple(new(each, one.problems) for each in one.differences)) for one in comparisons]
 
 
-def problems_needed(interval: Interval, problems: int) -> int | None:
-    """The problems that it takes to show a difference like this one with a power of 80 %; None if it is 0."""
+def problems_needed(interval: Interval, problems: int, verdicts: int = 1) -> int | None:
+    """The problems that show such a difference with a power of at least 80 %, as one of several verdicts; None if 0."""
     half = (interval.high - interval.low) / 2
     if not interval.value or not half > 0:
         return None
-    return math.ceil(problems * (half * (1 + _Z_POWER / Z_95) / interval.value) ** 2)
+    quantiles = sum(map(NormalDist().inv_cdf, (1 - _SIGNIFICANCE / 2 / verdicts, _POWER)))
+    return math.ceil(problems * (half * quantiles / Z_95 / interval.value) ** 2)
 
 
 def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = False, lines: int = 1) -> str:

@@ -40,6 +40,7 @@ from securecoderl_edge.scoring.intervals import (
     bootstrap_mean,
     rate_interval,
     share_interval,
+    student_95,
     wilson_interval,
 )
 
@@ -199,21 +200,3 @@ def _jackknife(influences: Floats, shares: Floats) -> float:
     """The sum of the squared effects of leaving out each group, over all seeds."""
     groups = int((shares > 0).sum())
     return float(((influences / (1 - shares)) ** 2).sum()) * (groups - 1) / groups
-
-
-def student_95(freedom: float) -> float:
-    """The 97.5th percentile of Student's t; within 1 % for 1 and more degrees of freedom.
-
-    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5. The last term is ours: without it,
-    the value for 1 degree of freedom is 11 % too low.
-    """
-    z, v = Z_95, max(1.0, freedom)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-        0,
-        1.406,
-    )
-    return z + sum(term / v**power for power, term in enumerate(terms, 1))

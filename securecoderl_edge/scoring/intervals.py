@@ -1,7 +1,8 @@
 """Intervals and paired tests for small benchmarks: pure functions, each with its source.
 
 The sampling unit is the *problem*, so several samples of one problem count as a cluster: every function takes one entry
-per problem, and resampling takes whole problems. All intervals are two-sided 95 %.
+per problem, and resampling takes whole problems. All intervals are two-sided 95 %, with Student's quantile for the
+number of problems where a variance is estimated: with ten problems, 1.96 would cover 90 to 92 %.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ def rate_interval(outcomes: Sequence[Sequence[bool]]) -> Interval:
     With one sample per problem this is `wilson_interval`. Samples of one problem tend to agree, so with several the
     interval uses the effective sample size p(1-p) / Var(p), with the variance between problems. It is at least the
     number of problems and at most the number of samples (Franco, Little, Louis, Slud, "Comparative study of confidence
-    intervals for proportions in complex sample surveys", J. Survey Statistics and Methodology 7, 2019).
+    intervals for proportions in complex sample surveys", J. Survey Statistics and Methodology 7, 2019; Student's
+    quantile as by Korn and Graubard, Survey Methodology 24, 1998).
 
     Args:
         outcomes: for each problem, the outcomes of its samples; problems without samples are ignored.
@@ -90,7 +93,7 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
 
     Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13; clusters are
     resampled whole (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8). The
-    same ``seed`` gives the same interval.
+    percentiles are wider for few problems, see `_percentile_interval`. The same ``seed`` gives the same interval.
 
     Args:
         values: for each problem, the values of its samples; problems without samples are ignored.
@@ -112,7 +115,7 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
     means = np.concatenate(
         [sums[drawn].sum(1) / counts[drawn].sum(1) for drawn in _draws(len(groups), resamples, seed)]
     )
-    return _percentile_interval(value, means, n)
+    return _percentile_interval(value, means, n, len(groups))
 
 
 def share_interval(shares: Sequence[float], samples: int) -> Interval:
@@ -139,7 +142,7 @@ def _clustered_interval(mean: float, spread: float, problems: int, samples: int)
     effective = float(problems)
     if problems > 1 and 0 < mean < 1:
         variance = spread / (problems - 1)
-        effective = samples if variance == 0 else mean * (1 - mean) / variance
+        effective = samples if variance == 0 else mean * (1 - mean) / variance * (Z_95 / student_95(problems - 1)) ** 2
     effective = min(max(effective, problems), samples)
     low, high = wilson_interval(min(mean * effective, effective), effective)
     return Interval(mean, low, high, samples)
@@ -189,7 +192,7 @@ def paired_difference(
         for drawn in _draws(len(first), resamples, seed):
             means = [sums[drawn].sum(1) / counts[drawn].sum(1) for sums, counts in sides]
             differences.append(means[1] - means[0])
-    return _percentile_interval(value, np.concatenate(differences), n)
+    return _percentile_interval(value, np.concatenate(differences), n, len(first))
 
 
 def exchange_test(
@@ -280,6 +283,24 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return float(np.percentile(np.asarray(values, dtype=np.float64), percent))
 
 
+def student_95(freedom: float) -> float:
+    """The 97.5th percentile of Student's t; within 1 % for 1 and more degrees of freedom.
+
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5. The last term is ours: without it,
+    the value for 1 degree of freedom is 11 % too low.
+    """
+    z, v = Z_95, max(1.0, freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+        0,
+        1.406,
+    )
+    return z + sum(term / v**power for power, term in enumerate(terms, 1))
+
+
 def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Indices of problems sampled with replacement, (resamples, problems) in blocks of bounded size."""
     import numpy as np
@@ -290,11 +311,18 @@ def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int6
         yield rng.integers(0, problems, (min(block, resamples - start), problems))
 
 
-def _percentile_interval(value: float, estimates: Floats, n: int) -> Interval:
+def _percentile_interval(value: float, estimates: Floats, n: int, problems: int) -> Interval:
+    """The percentiles of estimates from resamples, further out than 2.5 and 97.5 for few problems.
+
+    Resamples vary too little by a factor sqrt((problems - 1) / problems), and their percentiles are those of a normal
+    distribution instead of Student's. Source: Hesterberg, "What teachers should know about the bootstrap", The American
+    Statistician 69 (2015), expanded percentile interval.
+    """
     import numpy as np
 
     finite = estimates[np.isfinite(estimates)]
     if not finite.size:
         return Interval(value, math.nan, math.nan, n)
-    low, high = np.percentile(finite, [2.5, 97.5])
+    outside = 100 * NormalDist().cdf(-student_95(problems - 1) * math.sqrt(problems / (problems - 1)))
+    low, high = np.percentile(finite, [outside, 100 - outside])
     return Interval(value, float(low), float(high), n)

@@ -244,6 +244,20 @@ def test_the_problems_that_are_needed_show_such_a_difference_in_most_evaluations
     assert 0.65 < sum(shown) / 60 < 0.95
 
 
+def test_more_verdicts_need_more_problems_for_the_same_power() -> None:
+    """A normal estimate of 2.8 standard errors is beyond 1.96 in 80 % of evaluations, of 3.8 beyond 2.94, of 15."""
+    alone = problems_needed(Interval(0.1, 0.1 - 0.196, 0.1 + 0.196, 100), 100)
+    assert alone == pytest.approx(100 * 2.8016**2, abs=1)
+    of_fifteen = problems_needed(Interval(0.1, 0.1 - 0.196, 0.1 + 0.196, 100), 100, 15)
+    assert of_fifteen == pytest.approx(100 * (2.9352 + 0.8416) ** 2, abs=2)
+    before, after = [number < 20 for number in range(100)], [number < 27 for number in range(100)]
+    once = compare(evaluation(before, "a"), evaluation(after, "b"))
+    one, three = (corrected([once] * count)[0].differences for count in (1, 3))
+    for few, many in zip(one, three, strict=True):
+        assert few.needed == problems_needed(few.interval, 100, len(one))
+        assert few.needed is None or (many.needed or 0) > few.needed
+
+
 def test_base_tests_are_a_metric_of_sets_that_have_them() -> None:
     rows = [{**row(n, False), "verdicts": ["pass" if n else "wrong", "wrong"], "has_base_tests": True} for n in (0, 1)]
     summary = Evaluation("m", tuple(rows), USAGE).summary()

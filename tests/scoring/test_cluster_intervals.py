@@ -16,9 +16,8 @@ from securecoderl_edge.scoring.cluster_intervals import (
     merged,
     rate_over_seeds,
     standard_error,
-    student_95,
 )
-from securecoderl_edge.scoring.intervals import paired_difference, rate_interval
+from securecoderl_edge.scoring.intervals import paired_difference, rate_interval, student_95
 
 
 def nested(table: object) -> Values:

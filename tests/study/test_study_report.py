@@ -143,6 +143,23 @@ def test_differences_without_an_interval_are_not_counted_as_compared() -> None:
     assert study_report.render("{{chance}}", made).strip() == "of 2 differences 1 are significant, and 0 would be"
 
 
+def test_that_settings_change_nothing_is_checked_in_every_column_of_table_3() -> None:
+    made = records(low=-0.1)
+    (pair,) = made["table3"]["comparisons"]
+    first, second = made["table3"]["arms"]
+    first["phases"] = ["sft", "binary"]
+    with pytest.raises(ValueError, match="reward is lower"):
+        study_report.render("{{unchanged table3 b}}", made)
+    pair["metrics"]["reward"] = interval(-0.1, -0.2, 0.05)
+    assert study_report.render("{{unchanged table3 b}}", made) == "no rate and no reward significantly"
+    with pytest.raises(ValueError, match="no such comparison"):
+        study_report.render("{{unchanged table3 b a}}", made)
+    first["phases"] = ["sft"]
+    with pytest.raises(ValueError, match="no such comparison"):
+        study_report.render("{{unchanged table3 b}}", made)
+    assert second["phases"] == ["sft", "binary"]
+
+
 def test_columns_have_the_names_of_the_field(committed: dict[str, Any]) -> None:
     shown = study_report.render("{{results hacking shown sample_copy,solved_rate}}", committed)
     assert "| Hard-coded example % | pass@2 % |" in shown, "two programs per problem"
