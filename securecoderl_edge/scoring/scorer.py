@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 from operator import itemgetter
 from random import SystemRandom
 from typing import Any, cast
@@ -38,9 +36,10 @@ from securecoderl_edge.scoring.reward import (
 )
 from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
-from securecoderl_edge.system.processes import result_of
+from securecoderl_edge.system.processes import in_order, result_of
 
-_MOST_BEGUN = 64  # programs that are handed to the threads at a time
+# Programs that are handed to the threads at a time, and scores that wait for one of an earlier program.
+_MOST_BEGUN, _MOST_KEPT = 64, 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,16 +197,9 @@ class Scorer:
 
     def in_batches(self, submissions: Iterable[Submission]) -> Iterator[list[Scored]]:
         """Score submissions as they come, in their order; yields those that are done, so that they can be kept."""
-        left = iter(submissions)
-        begun: deque[Future[Scored]] = deque()
-        while True:
-            begun.extend(self._threads.submit(self._timed, each) for each in islice(left, _MOST_BEGUN - len(begun)))
-            if not begun:
-                return
-            done = [result_of(begun.popleft())]
-            while begun and begun[0].done():
-                done.append(result_of(begun.popleft()))
-            yield done
+        running = max(_MOST_BEGUN, 2 * self._pool.workers)
+        kept = max(running, _MOST_KEPT)
+        return in_order(lambda each: self._threads.submit(self._timed, each), submissions, running, kept)
 
     def _timed(self, submission: Submission) -> Scored:
         score, run = self.inspect(submission.problem, submission.program, submission.sample, submission.extract)
