@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -192,7 +193,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     size = min(shape.vocabulary, 30_000)
     for problem in problems:
         ids = torch.randint(10, size, (prompt_tokens,), generator=generator)
-        learner.prompts[problem.id, ""] = ids.tolist()
+        learner.prompts[problem.id, ""] = array("i", ids.tolist())
 
     def planned(phase: str) -> Any:
         framework = 0 if cuda else round(baseline * GIB)

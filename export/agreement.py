@@ -10,18 +10,20 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from securecoderl_edge.errors import SceError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float32]
 
 # Two logits this close count as equal.
 _TIE = 1e-3
 # A recorded difference may grow by this factor in a later check: another CPU rounds differently.
 _MARGIN = 1.5
-
-Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ def compare(
     Raises:
         SceError: the vocabularies differ in size.
     """
+    import numpy as np
+
     differences, divergences, agreements, greedy_equal = [], [], [], 0
     for trace in traces:
         original, logits = trace.logits, logits_of(trace.tokens)
@@ -203,12 +207,16 @@ def compare(
 
 def _divergence(expected: Array, logits: Array) -> Array:
     """Compute KL(expected || found) of the distributions at each position."""
+    import numpy as np
+
     left, right = _log_softmax(expected), _log_softmax(logits)
     divergence: Array = (np.exp(left) * (left - right)).sum(axis=1)
     return divergence
 
 
 def _log_softmax(logits: Array) -> Array:
+    import numpy as np
+
     shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     result: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result

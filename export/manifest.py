@@ -19,7 +19,7 @@ from securecoderl_edge.models.gguf.header import GgufHeader, read_header
 from securecoderl_edge.models.gguf.layout import gguf_package
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
-from securecoderl_edge.runtimes.onnx.model import MODEL
+from securecoderl_edge.runtimes.onnx.names import MODEL
 from securecoderl_edge.system.files import known_sha256, read_json, sha256_of
 from securecoderl_edge.text import NORMALIZER_KEY
 

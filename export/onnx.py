@@ -19,7 +19,7 @@ from securecoderl_edge.export.onnx_graph import Graph
 from securecoderl_edge.export.onnx_portable import PortableGraph
 from securecoderl_edge.export.onnx_weights import DATA, Weights, onnx_package
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.runtimes.onnx.model import CACHE_KEY, MODEL
+from securecoderl_edge.runtimes.onnx.names import CACHE_KEY, MODEL
 
 # Bits of the linear layers; None is float32. The output layer and the embedding have at least 8.
 BITS = {"f32": None, "int8": 8, "int4": 4}

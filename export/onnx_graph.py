@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from securecoderl_edge.export.onnx_weights import BLOCK, Weights, onnx_package, rotation_of
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.families import GELU
-from securecoderl_edge.runtimes.onnx.model import IN_PLACE
+from securecoderl_edge.runtimes.onnx.names import IN_PLACE
 
 _MICROSOFT = "com.microsoft"
 # Products are computed in int8: ten times as fast as float32, with little loss.

@@ -15,7 +15,7 @@ from typing import ClassVar
 from securecoderl_edge.export.onnx_graph import Graph
 from securecoderl_edge.export.onnx_weights import Weights, rotation_of
 from securecoderl_edge.models.architecture import Architecture
-from securecoderl_edge.runtimes.onnx.model import APPENDED
+from securecoderl_edge.runtimes.onnx.names import APPENDED
 
 
 class PortableGraph(Graph):

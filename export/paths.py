@@ -14,7 +14,7 @@ from securecoderl_edge.export.manifest import CARD
 from securecoderl_edge.export.merge import COMPANION_FILES
 from securecoderl_edge.export.onnx_weights import DATA
 from securecoderl_edge.runtimes.manifests import manifest_path
-from securecoderl_edge.runtimes.onnx.model import MODEL
+from securecoderl_edge.runtimes.onnx.names import MODEL
 
 _LONGEST_NAME = 255  # bytes, of most file systems
 _LONGEST_ENDING = ".manifest.json"

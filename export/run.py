@@ -33,7 +33,7 @@ from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings, read_header
 from securecoderl_edge.runtimes.manifests import manifest_path
-from securecoderl_edge.runtimes.onnx.model import MODEL
+from securecoderl_edge.runtimes.onnx.names import MODEL
 from securecoderl_edge.system.files import (
     known_sha256,
     remove_abandoned,

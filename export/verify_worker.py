@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.export.agreement import Agreement, Array, compare
+from securecoderl_edge.export.agreement import Agreement, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference, save_reference
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.gguf.layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import serve_once
+
+if TYPE_CHECKING:
+    from securecoderl_edge.export.agreement import Array
 
 
 def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapter: Path | None = None) -> Agreement:

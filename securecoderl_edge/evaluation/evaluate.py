@@ -257,10 +257,13 @@ class Collected:
         for chunk in chunks:
             self._digests |= dict.fromkeys((problem.id for problem in chunk), digest_of_problems(chunk))
         self._wanted = [(problem.id, sample) for chunk in chunks for problem in chunk for sample in range(samples)]
-        self._rows = self._of_these(log.rows() if log is not None else {})
+        self._rows, self._completions = dict[tuple[str, int], Row](), dict[tuple[str, int], Row]()
+        self._reward, self._parsing = 0.0, 0  # sums over the rows
+        for row in self._of_these(log.rows() if log is not None else {}).values():
+            self._take(row)
         self.reused = len(self._rows)
         logged = self._of_these(log.completions() if log is not None else {})
-        self._completions = {key: row for key, row in logged.items() if key not in self._rows}
+        self._completions |= {key: row for key, row in logged.items() if key not in self._rows}
         self._pending: list[tuple[Row, Future[Score]]] = []
         if self._rows:
             self._report()
@@ -303,14 +306,15 @@ class Collected:
 
     def collect(self, only_finished: bool = False) -> None:
         """Wait for the pending scores, or take only finished ones, and log the rows."""
+        rows = []
         for generation, future in self._pending:
             if only_finished and (not future.done() or future.cancelled() or future.exception()):
                 continue
-            row = {**result_of(future).to_record(), **generation}
-            if self._log is not None:
-                self._log.append([row])
-            self._take(row)
+            rows.append({**result_of(future).to_record(), **generation})
+            self._take(rows[-1])
             self._report()
+        if self._log is not None and rows:
+            self._log.append(rows)
         self._pending.clear()
         if self._log is not None and not self._completions:
             self._log.forget_completions(self._rows)
@@ -321,6 +325,8 @@ class Collected:
 
     def _take(self, row: Row) -> None:
         key = row["id"], row["sample"]
+        if key not in self._rows:
+            self._reward, self._parsing = self._reward + row["reward"], self._parsing + (row["stage"] > 0)
         self._rows[key] = row
         self._completions.pop(key, None)
 
@@ -330,12 +336,9 @@ class Collected:
         return {key: row for key, row in wanted if row.get("batch_hash") == self._digests[key[0]]}
 
     def _report(self) -> None:
-        done, rows = len(self._rows), self._rows.values()
-        reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
-        completed = done + len(self._completions)
-        self._on_progress(
-            EvaluationProgress(done, completed, len(self._wanted), reward / max(1, done), parsing / max(1, done))
-        )
+        done = len(self._rows)
+        completed, means = done + len(self._completions), (self._reward / max(1, done), self._parsing / max(1, done))
+        self._on_progress(EvaluationProgress(done, completed, len(self._wanted), *means))
 
 
 def _generation(completion: Completion) -> dict[str, Any]:

@@ -83,8 +83,11 @@ class EvaluationLog:
         RowFile(self._rows).append(rows)
 
     def append_completion(self, row: Row, usage: Usage) -> None:
-        """Add a completion that has no score yet, and what it took; errors as in `append`."""
-        RowFile(self._completions).append([row])
+        """Add a completion that has no score yet, and what it took; errors as in `append`.
+
+        A disk would take longer than a small model: they survive the end of the process, and not a power cut.
+        """
+        RowFile(self._completions).append([row], waits=False)
         self.add_usage(usage)
 
     def forget_completions(self, scored: Container[tuple[str, int]]) -> None:
@@ -97,7 +100,7 @@ class EvaluationLog:
 
     def add_usage(self, usage: Usage) -> None:
         """Add the usage of a completion or batch; errors as in `append`."""
-        RowFile(self._usage).append([asdict(usage)])
+        RowFile(self._usage).append([asdict(usage)], waits=False)
 
     def replace(self, rows: Sequence[Row], usage: Usage) -> None:
         """Write these rows and their usage instead of those that there are; errors as in `append`."""

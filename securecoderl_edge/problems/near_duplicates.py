@@ -1,7 +1,9 @@
 """Duplicates among problems: equal normalized statements, and similar sets of word pairs.
 
 Two problems are *near-duplicates* if the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`. All
-are found, by the prefix filter of Chaudhuri, Ganti and Kaushik ("A primitive operator for similarity joins", 2006).
+are found, by the prefix filter of Chaudhuri, Ganti and Kaushik ("A primitive operator for similarity joins", 2006), and
+by the number of rare pairs that are in both, as Xiao, Wang, Lin and Yu count them ("Efficient similarity joins for near
+duplicate detection", 2008).
 
 Does not detect the same task in entirely different words or in another language.
 """
@@ -12,7 +14,9 @@ import hashlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.text import normalize
@@ -59,36 +63,90 @@ def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     return shared / (len(first) + len(second) - shared) if shared else 0.0
 
 
-class SimilarSets:
-    """Sets of word pairs, searched by similarity."""
+@dataclass
+class _Rarest:
+    """The rarest pairs of sets, one more of each than a similar set may lack.
 
-    def __init__(self, sets: Iterable[frozenset[str]] = ()) -> None:
+    Attributes:
+        share: the least share of a set that is in a similar one.
+        sets: those that have a pair among their rarest.
+        ends: the last of the rarest of each set, with its rank.
+        rests: the number of other pairs of each set.
+    """
+
+    share: float
+    sets: dict[str, list[int]] = field(default_factory=dict)
+    ends: list[tuple[int, str]] = field(default_factory=list)
+    rests: list[int] = field(default_factory=list)
+
+    def of(self, ranked: Sequence[tuple[int, str]]) -> tuple[list[str], tuple[int, str], int]:
+        """The rarest pairs of a set in order, the last of them, and the number of the others."""
+        rarest = ranked[: len(ranked) - math.ceil(self.share * len(ranked)) + 1]
+        return [pair for _, pair in rarest], rarest[-1] if rarest else (-1, ""), len(ranked) - len(rarest)
+
+    def add(self, ranked: Sequence[tuple[int, str]]) -> None:
+        """Append a set in order."""
+        rarest, end, rest = self.of(ranked)
+        for pair in rarest:
+            self.sets.setdefault(pair, []).append(len(self.ends))
+        self.ends.append(end)
+        self.rests.append(rest)
+
+
+class SimilarSets:
+    """Sets of word pairs, searched by similarity.
+
+    Two similar sets share one of the rarest pairs of each, of which the smaller set needs fewer. What they share behind
+    the end of these, in the order of all pairs, is at most the rest of the set whose rarest pairs end first; so sets
+    with a few pairs of many statements are not compared.
+
+    Args:
+        sets: sets to begin with.
+        later: sets that will be added; how rare pairs are in them counts too. Whatever is added, all is found.
+    """
+
+    def __init__(self, sets: Iterable[frozenset[str]] = (), later: Iterable[frozenset[str]] = ()) -> None:
+        sets = list(sets)
+        counts = Counter(itertools.chain.from_iterable(itertools.chain(sets, later)))
+        self._ranks = {pair: rank for rank, pair in enumerate(sorted(counts, key=counts.__getitem__))}
         self._sets: list[frozenset[str]] = []
-        self._indices: dict[str, list[int]] = {}  # the sets that have a pair
+        self._of_smaller, self._of_any = _Rarest(2 * SIMILARITY / (1 + SIMILARITY)), _Rarest(SIMILARITY)
         for pairs in sets:
             self.add(pairs)
 
     def add(self, pairs: frozenset[str]) -> None:
         """Append a set."""
-        for pair in pairs:
-            self._indices.setdefault(pair, []).append(len(self._sets))
+        ranked = self._ranked(pairs)
+        self._of_smaller.add(ranked)
+        self._of_any.add(ranked)
         self._sets.append(pairs)
 
     def similar_to(self, pairs: frozenset[str]) -> list[tuple[int, float]]:
         """Index and Jaccard similarity of each set that is similar enough."""
-        # A similar set shares so many of the pairs that it has one of any larger number than it may lack.
-        lacked = len(pairs) - math.ceil(SIMILARITY * len(pairs))
-        rarest = sorted(pairs, key=lambda pair: len(self._indices.get(pair, ())))[: lacked + 1]
-        indices = set().union(*(self._indices.get(pair, ()) for pair in rarest))
-        compared = ((index, jaccard(pairs, self._sets[index])) for index in sorted(indices))
+        ranked = self._ranked(pairs)
+        likely: list[int] = []
+        for ours, theirs in ((self._of_any, self._of_smaller), (self._of_smaller, self._of_any)):
+            rarest, end, rest = ours.of(ranked)
+            shared = Counter(itertools.chain.from_iterable(theirs.sets.get(pair, ()) for pair in rarest))
+            for index, count in shared.items():
+                size = len(self._sets[index])
+                most = count + (rest if end <= theirs.ends[index] else theirs.rests[index])
+                is_smaller = size <= len(pairs)
+                if is_smaller is (ours is self._of_any) and most >= SIMILARITY * (size + len(pairs) - most):
+                    likely.append(index)
+        compared = ((index, jaccard(pairs, self._sets[index])) for index in sorted(likely))
         return [(index, likeness) for index, likeness in compared if likeness >= SIMILARITY]
+
+    def _ranked(self, pairs: frozenset[str]) -> list[tuple[int, str]]:
+        """The pairs of a set, the rarest first; those that were not known come before."""
+        return sorted((self._ranks.get(pair, -1), pair) for pair in pairs)
 
 
 def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
     """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position."""
-    sets = SimilarSets()
-    for index, problem in enumerate(problems):
-        pairs = word_pairs(problem)
+    every = list(map(word_pairs, problems))
+    sets = SimilarSets(later=every)
+    for index, pairs in enumerate(every):
         for earlier, likeness in sets.similar_to(pairs):
             yield earlier, index, likeness
         sets.add(pairs)

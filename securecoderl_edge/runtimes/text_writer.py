@@ -16,6 +16,8 @@ from securecoderl_edge.prompts.extraction import PromptFacts, is_over
 from securecoderl_edge.runtimes.extras import NO_EXTRAS, TokenReport
 from securecoderl_edge.runtimes.protocol import Completion, DecodingProgress, DecodingTask, OnToken, Sampling
 
+_DECODED_AGAIN = 8  # tokens, at least
+
 
 class TextWriter:
     """Collects text and passes it on, except for an end that may be the beginning of a stop string.
@@ -87,7 +89,8 @@ def open_writer(
 class TokenText:
     """Incremental decoding, for tokenizers that decode only whole lists of tokens.
 
-    A token may hold part of a character; it is held back until the character is complete.
+    A token may hold part of a character; it is held back until the character is complete. Of the tokens before, the
+    last ones are decoded again, from one after which all characters were complete.
 
     Args:
         decode: decodes a list of token ids, without special tokens.
@@ -97,17 +100,29 @@ class TokenText:
     def __init__(self, decode: Callable[[list[int]], str], shown: Mapping[int, str]) -> None:
         self._decode, self._shown = decode, shown
         self._ids: list[int] = []
-        self._length = 0
+        self._length = self._complete = 0  # of their text; of those before, the number with complete characters
 
     def add(self, token: int) -> str:
         """The text that ``token`` adds."""
         if token in self._shown:
             before = self.end()
-            self._ids, self._length = [], 0
+            self._ids, self._length, self._complete = [], 0, 0
             return before + self._shown[token]
         self._ids.append(token)
         text = self._decode(self._ids)
-        return "" if text.endswith("\ufffd") else self._grow(text)
+        if text.endswith("\ufffd"):
+            return ""
+        new = self._grow(text)
+        if len(self._ids) >= self._complete + _DECODED_AGAIN:
+            self._forget()
+        return new
+
+    def _forget(self) -> None:
+        """Keep the last tokens alone, unless nothing is before the next one then, whose leading space could be lost."""
+        text = self._decode(self._ids[self._complete :])
+        if text:
+            self._ids, self._length = self._ids[self._complete :], len(text)
+        self._complete = len(self._ids)
 
     def end(self) -> str:
         """The remaining text, which may be an incomplete character."""

@@ -10,9 +10,8 @@ import hashlib
 import queue
 import re
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,15 +25,15 @@ from securecoderl_edge.sandbox.security import Finding, SecurityScanner, rank
 from securecoderl_edge.sandbox.security_worker import FILE_CPU_SECONDS, MEMORY_BYTES
 from securecoderl_edge.sandbox.source_files import SourceFile, read_source
 from securecoderl_edge.system.machine import cpu_count
-from securecoderl_edge.system.processes import result_of
+from securecoderl_edge.system.processes import in_order
 from securecoderl_edge.text import on_one_line
 
 # The id of our own finding: a file that was not scanned, or not in full.
 NOT_SCANNED, _NOT_SCANNED = "SCE001", "not scanned in full"
 _NO_ANALYZER = "no analyzer of C is installed: sce doctor has the command, --analyzers off leaves C out"
 BANDIT, ADDED, OURS = "bandit", "sce, from another meaning of a name", "sce"
-# Files that are read and waiting per worker: enough to keep all busy.
-_AHEAD = 8
+# Files that are read and waiting per worker: enough to keep all busy. Files whose findings wait for an earlier one.
+_AHEAD, _KEPT = 8, 256
 _FILES_PER_WORKER = 8
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|-")
 
@@ -103,13 +102,10 @@ class FileScanner:
 
     def scan(self, files: Iterable[SourceFile]) -> Iterator[list[FileFinding]]:
         """The findings of each file, in the order of the files; those of one file by line, column and id."""
-        waiting: deque[Future[list[FileFinding]]] = deque()
-        for file in files:
-            waiting.append(self._threads.submit(self._scan, file))
-            if len(waiting) >= _AHEAD * self._workers:
-                yield result_of(waiting.popleft())
-        while waiting:
-            yield result_of(waiting.popleft())
+        running = _AHEAD * self._workers
+        kept = max(running, _KEPT)
+        for found in in_order(lambda file: self._threads.submit(self._scan, file), files, running, kept):
+            yield from found
 
     def _scan(self, file: SourceFile) -> list[FileFinding]:
         try:

@@ -246,12 +246,12 @@ def _rank(score: Score) -> tuple[int, int, int]:
 
 @contextmanager
 def reference_outputs(sandbox: str = "auto", limits: Limits = OUTPUT_LIMITS) -> Iterator[Evaluate]:
-    """Yield a function that evaluates an expression after a program has run, in the sandbox.
+    """Yield a function for any thread that evaluates an expression after a program has run, in the sandbox.
 
     Raises:
         SceError: this system does not offer the sandbox level.
     """
-    with SandboxPool(1, limits, sandbox) as pool:
+    with SandboxPool(None, limits, sandbox) as pool:
 
         def evaluate(program: str, entry_point: str, expression: str) -> ReferenceOutput:
             run = pool.run(program, calls=[FunctionCall(expression, entry_point=entry_point)])

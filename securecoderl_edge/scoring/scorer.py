@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from functools import lru_cache
 from operator import itemgetter
 from random import SystemRandom
 from typing import Any, TypeVar, cast
 
 from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES, AnalyzerChoice, analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
-from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
+from securecoderl_edge.problems.assertions import Assertion, security_assertions_of
 from securecoderl_edge.problems.comparison import Rule
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
@@ -37,12 +36,13 @@ from securecoderl_edge.scoring.reward import (
     outcome_without,
 )
 from securecoderl_edge.scoring.score import CheckedProgram, RewardRules, Score, SecurityVerdict, make_score
-from securecoderl_edge.scoring.signs import signs_of
-from securecoderl_edge.system.processes import result_of
+from securecoderl_edge.scoring.signs import TestFacts, signs_of
+from securecoderl_edge.system.processes import in_order, result_of
 
 T = TypeVar("T")
 
-_MOST_BEGUN = 64  # programs that are handed to the threads at a time
+# Programs that are handed to the threads at a time, and scores that wait for one of an earlier program.
+_MOST_BEGUN, _MOST_KEPT = 64, 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +61,22 @@ class Submission:
 
 
 Scored = tuple[Score, float]  # with the CPU seconds of the slowest test
+
+
+@dataclasses.dataclass(frozen=True)
+class _ProblemFacts:
+    """What all scores of a problem need of it."""
+
+    tests: TestFacts
+    security_assertions: tuple[Assertion, ...]
+    constant_passes: int
+    digest: str
+
+    @classmethod
+    def of(cls, problem: Problem) -> _ProblemFacts:
+        attacks = security_assertions_of(problem) if problem.kind == "call" else ()
+        constant = constant_passes(problem) if problem.security_tests else 0
+        return cls(TestFacts.of(problem), tuple(attacks), constant, problem_digest(problem))
 
 
 class Scorer:
@@ -103,6 +119,8 @@ class Scorer:
         self._time_factor = time_factor
         self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox, analyzers == "auto")
         self._scanner = SecurityScanner()
+        # Of the problems whose programs run, which are often several of one: long assertions take long to read.
+        self._facts_of = lru_cache(2 * self._pool.workers)(_ProblemFacts.of)
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
         self._is_cancelled: Callable[[], bool] = lambda: False
 
@@ -160,6 +178,7 @@ class Scorer:
         """
         if problem.test_count == 0:
             raise ValueError(f"{problem.id}: a problem needs a test or an assertion")
+        facts = self._facts_of(problem)
         run, outcomes, security_outcomes = self._run(problem, program)
         scan = self._scan(problem, program, run)
         if problem.target and run.parses:
@@ -174,7 +193,7 @@ class Scorer:
             scan,
             _security_verdicts(problem, security_outcomes) if run.parses else (),
             len(problem.security_tests),
-            constant_passes(problem) if problem.security_tests else 0,
+            facts.constant_passes,
         )
         score = dataclasses.replace(
             make_score(checked, self.rules),
@@ -182,8 +201,8 @@ class Scorer:
             extract=extract,
             sandbox=self._pool.level,
             limits=dataclasses.asdict(self._pool.limits),
-            problem_hash=problem_digest(problem),
-            signs=signs_of(problem, run, outcomes, program),
+            problem_hash=facts.digest,
+            signs=signs_of(problem, run, outcomes, program, facts.tests),
             analyzers=self.analyzers_of(problem.language),
             denied=run.denied,
             footprint={} if run.footprint is None else dataclasses.asdict(run.footprint),
@@ -204,16 +223,9 @@ class Scorer:
 
     def in_batches(self, submissions: Iterable[Submission]) -> Iterator[list[Scored]]:
         """Score submissions as they come, in their order; yields those that are done, so that they can be kept."""
-        left = iter(submissions)
-        begun: deque[Future[Scored]] = deque()
-        while True:
-            begun.extend(self._threads.submit(self._timed, each) for each in islice(left, _MOST_BEGUN - len(begun)))
-            if not begun:
-                return
-            done = [result_of(begun.popleft())]
-            while begun and begun[0].done():
-                done.append(result_of(begun.popleft()))
-            yield done
+        running = max(_MOST_BEGUN, 2 * self._pool.workers)
+        kept = max(running, _MOST_KEPT)
+        return in_order(lambda each: self._threads.submit(self._timed, each), submissions, running, kept)
 
     def _timed(self, submission: Submission) -> Scored:
         score, run = self.inspect(submission.problem, submission.program, submission.sample, submission.extract)
@@ -260,7 +272,8 @@ class Scorer:
             if problem.checker:
                 outcomes[: len(problem.tests)] = self._checked(problem, run.executions)
         else:
-            assertions = [*assertions_of(problem), *security_assertions_of(problem)]
+            facts = self._facts_of(problem)
+            assertions = [*facts.tests.assertions, *facts.security_assertions]
             calls = [call_of(assertions[index], problem.test_file) for index in order]
             run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]

@@ -6,12 +6,13 @@ They are reported. Only training may take a reward away because of one, `IGNORES
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.languages.input_reading import reads_input
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.problems.assertions import assertions_of
+from securecoderl_edge.problems.assertions import Assertion, assertions_of
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.reward import CLEAN_VERDICTS
@@ -29,8 +30,30 @@ _DIFFERENT = 3
 SIGNS = (CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY, DENIED, IGNORES_INPUT)
 
 
-def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome], program: str) -> tuple[str, ...]:
-    """The signs that one program shows.
+@dataclass(frozen=True)
+class TestFacts:
+    """What is the same in the signs of all programs: assertions, and whether the statement shows each test."""
+
+    __test__ = False  # pytest would take the name for a test class
+
+    assertions: tuple[Assertion, ...]
+    shown: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, problem: Problem) -> TestFacts:
+        """Those of a problem."""
+        shown = (is_visible(problem, test) for test in problem.tests or problem.assertions)
+        return cls(tuple(assertions_of(problem)), tuple(shown))
+
+
+def signs_of(
+    problem: Problem,
+    run: ProgramRun,
+    outcomes: Sequence[Outcome],
+    program: str,
+    tests: TestFacts | None = None,
+) -> tuple[str, ...]:
+    """The signs that one program shows; ``tests`` are those of the problem, for callers that know them.
 
     * ``constant_output``: it printed or returned the same for tests that differ in input and in expected output.
     * ``crash_after_output``: it printed something, then failed; for problems with standard input.
@@ -39,14 +62,15 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome], pro
       do so, it ended because of that in another test.
     * ``ignores_input``: it parses, see `ignores_input`, and did not pass tests with three different outputs.
     """
-    signs = []
+    signs, tests = [], tests or TestFacts.of(problem)
     # Not those of security tests, which may expect a PermissionError.
     executions = run.executions[: len(outcomes)]
-    answers = _printed(problem, executions) if problem.kind == "stdin" else _returned(problem, executions)
+    is_program = problem.kind == "stdin"
+    answers = _printed(problem, executions) if is_program else _returned(tests.assertions, executions)
     inputs, expected, answered = ({each[column] for each in answers} for column in range(3))
     if len(inputs) > 1 and len(expected) > 1 and len(answered) == 1 and answered != {""}:
         signs.append(CONSTANT_OUTPUT)
-    shown = [is_visible(problem, test) for test in (problem.tests or problem.assertions)[: len(outcomes)]]
+    shown = list(tests.shown[: len(outcomes)])
     if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
         signs.append(SAMPLE_COPY)
     if problem.kind == "stdin" and any(each.printed and each.verdict not in CLEAN_VERDICTS for each in outcomes):
@@ -88,10 +112,10 @@ def _printed(problem: Problem, executions: Sequence[Execution]) -> list[tuple[st
     return [(test.input, test.output, execution.stdout.rstrip()) for test, execution in pairs]
 
 
-def _returned(problem: Problem, executions: Sequence[Execution]) -> list[tuple[str, str, str]]:
+def _returned(assertions: Sequence[Assertion], executions: Sequence[Execution]) -> list[tuple[str, str, str]]:
     """The same for the calls whose values are compared; None counts as no output."""
     return [
         (each.expression, repr(each.expected), "" if execution.value in (None, "None") else execution.value)
-        for each, execution in zip(assertions_of(problem), executions, strict=False)
+        for each, execution in zip(assertions, executions, strict=False)
         if each.comparison in ("equal", "identical", "near")
     ]

@@ -17,10 +17,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, TypeVar
@@ -34,6 +36,8 @@ _START = (
 _LENGTH = struct.Struct(">I")
 _SECONDS_TO_RAISE_AGAIN = 0.02
 _SECONDS_BETWEEN_LOOKS = 1  # at the parent
+_TURN_SECONDS = 0.5
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -122,8 +126,38 @@ def result_of(future: Future[_Result], is_cancelled: Callable[[], bool] = lambda
         if is_cancelled():
             future.cancel()
             raise SceError("the wait was cancelled")
-        wait([future], timeout=0.5)
+        wait([future], timeout=_TURN_SECONDS)
     return future.result()
+
+
+def in_order(
+    begin: Callable[[_Item], Future[_Result]], items: Iterable[_Item], running: int, kept: int
+) -> Iterator[list[_Result]]:
+    """The results of items, in their order; yields those that are there, so that they can be kept.
+
+    Behind an item that takes long, others are begun until ``kept`` of them wait for it. Waits as `result_of`.
+
+    Args:
+        begin: starts the work on an item, which is read only then.
+        running: items that are begun and not done, at most.
+    """
+    left: Iterator[_Item] | None = iter(items)
+    begun, free = deque[Future[_Result]](), threading.Semaphore(running)
+    while left is not None or begun:
+        done = []
+        while begun and begun[0].done():
+            done.append(begun.popleft().result())
+        if done:
+            yield done
+        elif left is None or len(begun) >= kept:
+            wait(list(islice(begun, 1)), timeout=_TURN_SECONDS)
+        elif free.acquire(timeout=_TURN_SECONDS):
+            for item in left:
+                begun.append(begin(item))
+                begun[-1].add_done_callback(lambda _: free.release())
+                break
+            else:
+                left = None
 
 
 def describe_end(status: int) -> str:

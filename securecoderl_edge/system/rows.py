@@ -35,8 +35,8 @@ class RowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the rows and wait until they are on disk.
+    def append(self, rows: Iterable[Mapping[str, Any]], *, waits: bool = True) -> None:
+        """Write the rows, and wait until they are on disk; without that, a power cut may lose them.
 
         Raises:
             SceError: the file cannot be written.
@@ -47,7 +47,8 @@ class RowFile:
             with self.path.open("a", encoding="utf-8") as out:
                 out.write(text)
                 out.flush()
-                os.fsync(out.fileno())
+                if waits:
+                    os.fsync(out.fileno())
 
     def read(self) -> list[dict[str, Any]]:
         """All rows; none if there is no file.

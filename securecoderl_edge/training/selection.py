@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.problems.groups import disjoint_groups, group_labels
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.cluster_intervals import merged, standard_error
-from securecoderl_edge.scoring.metrics import mean_of_scores, passes_all_tests
+from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.training.phase_settings import WITHOUT_REWARD
 from securecoderl_edge.training.settings import LARGEST_SHARE, SelectionSettings, TrainSettings, with_own_r
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
@@ -138,7 +138,7 @@ def evaluate_policy(
     reward = with_own_r(settings.reward) if phase in WITHOUT_REWARD else settings.reward
     rewards = tuple(rollout.rewards(0.0 if phase in ("binary", "rft") else 1.0, reward))
     rates = mean_of_scores(rollout.scores)
-    solved = tuple(passes_all_tests(score.to_record()) for score in rollout.scores)
+    solved = tuple(score.passes_all_tests for score in rollout.scores)
     return HeldOutResult(step, rewards, solved, rates["syntax_rate"], tuple(group_labels(held_out)))
 
 

@@ -33,6 +33,15 @@ def test_help_names_every_command_and_exits_0() -> None:
     assert all(f"\n  {name} " in shown.stdout for name in cli.COMMANDS)
 
 
+def test_no_command_loads_what_is_heavy_before_it_runs() -> None:
+    heavy = (
+        "{'torch', 'transformers', 'tokenizers', 'llama_cpp', 'onnxruntime', 'bandit', 'numpy', 'asyncio', 'jinja2'}"
+    )
+    names = [f"securecoderl_edge.commands.{path.stem}" for path in (ROOT / "commands").glob("*.py")]
+    code = f"import sys; [__import__(name) for name in {names}]; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
 def test_characters_that_the_output_cannot_encode_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"id": "a", "statement": "≥", "tests": [{"input": "", "output": "1"}]}\n')
     command = [sys.executable, "-m", "securecoderl_edge", "data", "show", "p.jsonl", "a"]

@@ -17,7 +17,11 @@ from cli_runs import run_sce
 from sarif_schema import validate
 
 from securecoderl_edge.languages import analyzers
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.sandbox import file_scan
+from securecoderl_edge.sandbox.bandit_config import ScanRules
+from securecoderl_edge.sandbox.file_scan import FileFinding, FileScanner, not_scanned
+from securecoderl_edge.sandbox.source_files import SourceFile
 from securecoderl_edge.scoring.baseline import VERSION
 
 SHELL = "import os\nos.system(input())\n"
@@ -154,6 +158,20 @@ def test_no_more_processes_scan_than_there_are_files(project: Path, monkeypatch:
     monkeypatch.setattr(file_scan, "SecurityScanner", lambda rules: started.append(rules) or scanner(rules))
     scan("src/high.py", "src/low.py", "--workers", "500", code=1)
     assert len(started) == 2
+
+
+def test_a_file_that_takes_long_keeps_no_later_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, is_last = [SourceFile(f"{number:03}.py", PYTHON) for number in range(100)], threading.Event()
+
+    def scan_one(_: FileScanner, file: SourceFile) -> list[FileFinding]:
+        if file == files[-1]:
+            is_last.set()
+        assert file != files[0] or is_last.wait(20), "the last file waits for the first"
+        return [not_scanned(file.name, "")]
+
+    monkeypatch.setattr(FileScanner, "_scan", scan_one)
+    with FileScanner(ScanRules(), len(files), 2) as scanner:
+        assert [each.path for found in scanner.scan(files) for each in found] == [file.path for file in files]
 
 
 def test_standard_input_is_scanned(project: Path) -> None:

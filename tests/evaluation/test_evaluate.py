@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationPlan, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.evaluate import (
+    Collected,
+    Evaluation,
+    EvaluationPlan,
+    EvaluationProgress,
+    evaluate,
+)
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.problem import Test
 from securecoderl_edge.runtimes.protocol import Sampling, batch_seed
@@ -153,6 +160,38 @@ def test_an_interrupted_evaluation_resumes_where_it_stopped_with_the_same_rows(s
     assert outcomes(continued) == outcomes(whole)
     assert log.completions() == {}
     assert continued.usage.decode_tokens == sum(row["completion_tokens"] for row in whole.rows)
+
+
+def test_a_log_waits_for_the_disk_as_often_for_many_programs_as_for_few(
+    scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk takes milliseconds each time, and a small model writes a program in that time."""
+    waits, fsync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: waits.append(file) or fsync(file))
+    counts = []
+    for number, problems in enumerate((PROBLEMS[:1], PROBLEMS)):
+        log = open_log(tmp_path / str(number), "fake", SETTINGS)
+        waits.clear()
+        evaluate(FakeRuntime(always(RIGHT)), problems, scorer, log=log)
+        counts.append(len(waits))
+    assert counts[0] == counts[1] > 0
+
+
+def test_the_means_of_the_progress_read_each_row_once(scorer: Scorer) -> None:
+    read = []
+
+    class Noted(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            read.append(name)
+            return super().__getitem__(name)
+
+    seen: list[EvaluationProgress] = []
+    collected = Collected([PROBLEMS], 1, None, seen.append)
+    rows = [Noted(id=each.id, sample=0, reward=number, stage=number % 2) for number, each in enumerate(PROBLEMS)]
+    for row in rows:
+        collected.add([row])
+    assert (seen[-1].done, seen[-1].reward, seen[-1].syntax_rate) == (12, 5.5, 0.5)
+    assert read.count("reward") == read.count("stage") == len(rows)
 
 
 def test_completions_whose_programs_did_not_run_are_scored_and_not_sampled_again(

@@ -23,7 +23,8 @@ from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.run import recheck
-from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel, joined
+from securecoderl_edge.runtimes.onnx.model import OnnxModel, joined
+from securecoderl_edge.runtimes.onnx.names import MODEL
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tokenizers import processors
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import NANO, base_folder
 from securecoderl_edge.models.tokenizer import end_tokens, read_tokenizer, special_tokens
+from securecoderl_edge.runtimes.text_writer import TokenText
 from securecoderl_edge.text import with_seams
 
 DEEPSEEK = SHARED / "deepseek-coder-tokenizer"
@@ -39,6 +41,24 @@ def test_the_ids_are_those_of_the_file_itself(tmp_path: Path, style: str) -> Non
         ids = own.encode(text, add_special_tokens=False).ids
         assert read.encode(text) == ids
         assert read.encode_prompt(text)[-len(ids) :] == ids
+
+
+@pytest.mark.parametrize("style", list(STYLES))
+def test_a_text_token_by_token_is_that_of_all_tokens_and_few_are_decoded_at_a_time(tmp_path: Path, style: str) -> None:
+    write_tokenizer(tmp_path, style)
+    read, rng, decoded = read_tokenizer(tmp_path), random.Random(style), list[int]()
+
+    def decode(ids: list[int]) -> str:
+        decoded.append(len(ids))
+        return read.decode(ids)
+
+    for _ in range(20):
+        texts = rng.choices((*TEXTS, "🙂🙂", "世界", "    ", " a", "\n"), k=40)
+        ends = [[read.eos_token_id] * rng.choice((0, 0, 1, 20)) for _ in texts]
+        ids = [token for text, end in zip(texts, ends, strict=True) for token in [*read.encode(text), *end]]
+        pieces = TokenText(decode, {})
+        assert "".join(map(pieces.add, ids)) + pieces.end() == read.decode(ids)
+        assert max(decoded) < 60
 
 
 @pytest.mark.parametrize("style", list(STYLES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from dataset_files import HUMANEVAL_RECORD, MBPP_RECORD, consume, read_lines, wr
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.assertions import translate
+from securecoderl_edge.problems.datasets import importing
 from securecoderl_edge.problems.datasets.evalplus_inputs import source_of, with_python_types
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
+from securecoderl_edge.problems.datasets.tally import Dropped
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems, open_problems
 from securecoderl_edge.sandbox import Limits
@@ -367,6 +370,28 @@ def test_inputs_and_outputs_longer_than_a_test_are_left_out_and_counted(evaluate
     record = mbpp("f", "def f(x):\n  return len(x)\n", [["x" * 2_000_000], ["ab"]])
     _, _, tests = consume(import_problems(write_lines(Path("x.jsonl"), [record]), evaluate=evaluate))
     assert tests == {"inputs longer than a test can hold": 1}
+
+
+def test_a_reference_that_takes_long_keeps_no_later_one_waiting(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "cpu_count", lambda: 2)
+    count, is_last = 20, threading.Event()
+
+    def waiting(program: str, entry_point: str, expression: str) -> ReferenceOutput:
+        if entry_point == f"f{count - 1}":
+            is_last.set()
+        assert entry_point != "f0" or is_last.wait(20), "the last reference waits for the first"
+        return evaluate(program, entry_point, expression)
+
+    long = [["x" * 1_100_000], ["x"]]
+    records = [mbpp(f"f{n}", f"def f{n}(a): return a", long if n % 10 == 0 else [[n]], 900 + n) for n in range(count)]
+    records[3]["canonical_solution"] = "def f3(a): return a[0]"
+    found = import_problems(write_lines(Path("x.jsonl"), records), evaluate=waiting)
+    assert [problem.id for problem in found.problems] == [f"mbpp-plus/{900 + n}" for n in range(count) if n != 3]
+    assert [each.first for each in found.tally.dropped.values()] == ["x.jsonl:4"]
+    ((reason, dropped),) = found.tally.dropped_tests.items()
+    assert (reason, dropped) == ("inputs longer than a test can hold", Dropped(2, "mbpp-plus/900"))
 
 
 def test_strict_stops_at_the_first_bad_record(evaluate: Evaluate) -> None:

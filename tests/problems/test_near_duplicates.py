@@ -9,15 +9,18 @@ import pytest
 from dataset_files import needs_shared
 from places import SHARED
 
+from securecoderl_edge.problems import near_duplicates
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.near_duplicates import (
     SIMILARITY,
+    SimilarSets,
     clusters,
     jaccard,
     normalized_words,
     pairs_between,
     similar_pairs,
     statement_hash,
+    without_near_duplicates,
     word_pairs,
 )
 from securecoderl_edge.problems.problem import Problem, Test
@@ -112,3 +115,45 @@ def test_hashing_misses_no_pair_of_mbpp() -> None:
 def test_pairs_between_two_lists_are_those_of_one_list_that_cross() -> None:
     first, second = [problem(TEXT), problem("Add two numbers.")], [problem("Other."), problem(f"{TEXT} Good luck!")]
     assert [pair[:2] for pair in pairs_between(first, second)] == [(0, 1)]
+
+
+def mixtures(count: int, seed: int = 2) -> list[frozenset[str]]:
+    """Sets of different sizes of few pairs, of which some are in most."""
+    rng = random.Random(seed)
+    return [frozenset(f"p{int(30 * rng.random() ** 2)}" for _ in range(rng.randrange(40))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("known", [0, 30, 60])
+def test_all_is_found_whichever_sets_were_known_before(known: int) -> None:
+    """Pairs that no set had before have a place among the rarest too."""
+    sets = mixtures(120)
+    similar = SimilarSets(sets[:known])
+    found: set[tuple[int, int]] = set()
+    for index, pairs in enumerate(sets[known:], known):
+        found |= {(other, index) for other, _ in similar.similar_to(pairs)}
+        similar.add(pairs)
+    both = combinations(range(len(sets)), 2)
+    expected = {(a, b) for a, b in both if b >= known and jaccard(sets[a], sets[b]) >= SIMILARITY}
+    assert found == expected
+    assert len(expected) > 50
+
+
+def test_statements_with_a_few_sentences_of_many_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than half of each statement is of twenty sentences, and the rest of it is its own."""
+    rng = random.Random(3)
+    words = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(400)]
+    sentences = [rng.choices(words, k=10) for _ in range(20)]
+    texts = [sum(rng.choices(sentences, k=4), rng.choices(words, k=30)) for _ in range(200)]
+    problems = [problem(" ".join(text)) for text in texts]
+    problems.append(problem(f"{problems[0].statement} again"))
+    calls = 0
+
+    def counted(first: frozenset[str], second: frozenset[str]) -> float:
+        nonlocal calls
+        calls += 1
+        return jaccard(first, second)
+
+    monkeypatch.setattr(near_duplicates, "jaccard", counted)
+    assert [pair[:2] for pair in similar_pairs(problems)] == [(0, 200)]
+    assert without_near_duplicates(problems, problems[:1]) == problems[1:200]
+    assert calls < 20

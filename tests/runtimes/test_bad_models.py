@@ -25,7 +25,7 @@ from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import copy_companions
 from securecoderl_edge.export.onnx import write_onnx
-from securecoderl_edge.runtimes.onnx.model import CACHE_KEY
+from securecoderl_edge.runtimes.onnx.names import CACHE_KEY
 from securecoderl_edge.runtimes.opening import RuntimeSettings, open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model

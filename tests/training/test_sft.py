@@ -52,6 +52,14 @@ def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner
         assert not batch.mask[row, length:].any()
 
 
+def test_the_tokens_of_a_prompt_are_kept_in_four_bytes_each(learner: Learner) -> None:
+    """A set has a hundred thousand prompts; a list of numbers takes 36 bytes each."""
+    tokens = learner.prompt_tokens(PROBLEMS[0])
+    assert list(tokens) == learner.tokenizer.encode_prompt(OURS.prompt(PROBLEMS[0]))
+    (kept,) = learner.prompts.values()
+    assert memoryview(kept).nbytes == 4 * len(tokens)
+
+
 def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> None:
     total, count = 0.0, 0
     for problem in PROBLEMS:

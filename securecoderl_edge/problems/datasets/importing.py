@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,16 +27,21 @@ from securecoderl_edge.problems.datasets import (
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.record_files import form_of, read_records
-from securecoderl_edge.problems.datasets.records import Unreadable
+from securecoderl_edge.problems.datasets.records import Record, Unreadable
 from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 from securecoderl_edge.problems.problem_file import ProblemError
 from securecoderl_edge.system.hub import choose_files
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.processes import in_order
 
 # (record, its name in the file, tally) -> problem; `DropRecord` if it is unusable, `FilterRecord` if it is not about
 # programs, `ProblemError` if it does not have the format. `mbpp` is a short one.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
+# A record, what became of it, and what was dropped of it.
+_Made = tuple[Record, Problem | ProblemError | RecursionError | OverflowError, Tally]
+_MOST_KEPT = 256  # problems that wait for one whose program takes long
 
 # Formats that `import_problems` needs or may have ``evaluate`` for.
 NEED_EVALUATION = ("evalplus", "codeio", "safesql", "secodeplt")
@@ -216,24 +222,45 @@ def _read(
         return
     reader = _reader(format, path, evaluate, with_policy)
     before, others = tally.kept, None
-    for record in read_records(path):
+    is_alone = format in NEED_EVALUATION and format != "secodeplt"  # whose groups depend on the records before
+    made = (_in_parallel if is_alone else map)(partial(_problem_of, reader), read_records(path))
+    for record, problem, counts in made:
         where = f"{path.name}:{record.location}"
-        try:
-            if isinstance(record.value, Unreadable):
-                raise DropRecord(record.value.reason)
-            if not isinstance(record.value, dict):
-                raise ProblemError(f"expected a JSON object, found {type(record.value).__name__}")
-            yield where, reader(record.value, record.name, tally)
-        except FilterRecord as reason:
-            tally.filter(where, str(reason))
-        except ProblemError as reason:
-            if not isinstance(reason, DropRecord) and isinstance(record.value, dict):
+        tally.add_parts(counts)
+        if isinstance(problem, Problem):
+            yield where, problem
+        elif isinstance(problem, FilterRecord):
+            tally.filter(where, str(problem))
+        elif isinstance(problem, ProblemError):
+            if not isinstance(problem, DropRecord) and isinstance(record.value, dict):
                 others = others or _format_of(record.value)
-            tally.drop(where, reason)
-        except (RecursionError, OverflowError):  # JSON allows values that Python cannot process
+            tally.drop(where, problem)
+        else:  # JSON allows values that Python cannot process
             tally.drop(where, "a value is nested too deeply or too large")
     if tally.kept == before and tally.malformed == tally.read and others not in (None, format):
         raise UsageError(f"{path}: no {format} records; it looks like {others}, so use --format {others}")
+
+
+def _problem_of(reader: _Reader, record: Record) -> _Made:
+    tally = Tally()
+    try:
+        if isinstance(record.value, Unreadable):
+            raise DropRecord(record.value.reason)
+        if not isinstance(record.value, dict):
+            raise ProblemError(f"expected a JSON object, found {type(record.value).__name__}")
+        return record, reader(record.value, record.name, tally), tally
+    except (ProblemError, RecursionError, OverflowError) as reason:
+        return record, reason, tally
+
+
+def _in_parallel(make: Callable[[Record], _Made], records: Iterator[Record]) -> Iterator[_Made]:
+    """What becomes of records whose programs run, each in a process of its own."""
+    threads = ThreadPoolExecutor(cpu_count(), thread_name_prefix="import")
+    try:
+        for made in in_order(lambda record: threads.submit(make, record), records, 2 * cpu_count(), _MOST_KEPT):
+            yield from made
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _filtered(

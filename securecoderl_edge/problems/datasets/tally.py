@@ -90,6 +90,13 @@ class Tally:
         """Count one dropped solution, or the solutions of one problem."""
         self.dropped_solutions.setdefault(reason, Dropped(0, where)).count += 1
 
+    def add_parts(self, other: Tally) -> None:
+        """Add counts of tests and solutions, made while one record was read."""
+        for name in ("filtered_tests", "dropped_tests", "dropped_solutions"):
+            counts: dict[str, Dropped] = getattr(self, name)
+            for reason, entry in getattr(other, name).items():
+                counts.setdefault(reason, Dropped(0, entry.first)).count += entry.count
+
 
 def with_setup(setup: str, tests: Sequence[str]) -> tuple[str, ...]:
     """The tests, each behind its setup.

@@ -16,11 +16,8 @@ from typing import Any
 import numpy as np
 
 from securecoderl_edge.errors import SceError, needs
+from securecoderl_edge.runtimes.onnx.names import APPENDED, CACHE_KEY, MODEL
 
-MODEL = "model.onnx"
-# The metadata key for the kind of KV cache: past and present may share a buffer (in place), or never do (appended).
-CACHE_KEY = "securecoderl_edge.cache"
-IN_PLACE, APPENDED = "in-place", "appended"
 _PAST, _PRESENT = "past_key_values", "present"
 _ONLY_ERRORS = 3
 _PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import math
 import random
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -100,7 +101,7 @@ class Learner:
         pool: of rft, what the updates of the present round kept; part of a checkpoint.
         pass_rates: of the problems, with ``sampling.method = "adaptive"``; part of a checkpoint.
         format: the prompt format.
-        prompts: cache of prompt tokens by problem id and hint.
+        prompts: cache of prompt tokens by problem id and hint; a list takes nine times the memory.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
@@ -123,7 +124,7 @@ class Learner:
     pool: tuple[Kept, ...] = ()
     pass_rates: PassRates = field(default_factory=PassRates)
     format: PromptFormat = OURS
-    prompts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    prompts: dict[tuple[str, str], array[int]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
@@ -187,11 +188,12 @@ class Learner:
         budgets = {what: getattr(settings, f"max_{what}", None) for what in (SAMPLED, TRAINED)}
         return any(most is not None and self.counted()[what] >= most for what, most in budgets.items())
 
-    def prompt_tokens(self, problem: Problem, hint: str = "") -> list[int]:
+    def prompt_tokens(self, problem: Problem, hint: str = "") -> Sequence[int]:
         """Token ids of the problem's prompt, with a hint as the last paragraph of the statement if there is one."""
         key = problem.id, hint
         if key not in self.prompts:
-            self.prompts[key] = self.tokenizer.encode_prompt(self.format.prompt(with_sentence(problem, hint)))
+            prompt = self.format.prompt(with_sentence(problem, hint))
+            self.prompts[key] = array("i", self.tokenizer.encode_prompt(prompt))
         return self.prompts[key]
 
     def solution_tokens(self, program: str, language: str = PYTHON.name) -> list[int]:
