@@ -246,6 +246,16 @@ def test_nothing_is_pickled_or_run_by_a_shell_or_trusted_from_a_hub(folder: Path
         assert "shell" not in {node.arg for node in keywords}, path
 
 
+def test_python_is_parsed_in_one_place_which_keeps_threads_apart() -> None:
+    calls = {
+        str(path.relative_to(ROOT))
+        for folder in (CORE, EXPORT, COMMANDS)
+        for path in sources(folder)
+        if path.parent != CORE / "sandbox" / "inside" and "ast.parse(" in path.read_text(encoding="utf-8")
+    }
+    assert calls == {"securecoderl_edge/languages/python_source.py"}
+
+
 def test_no_text_is_executed_outside_the_sandbox() -> None:
     calls = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -72,8 +72,19 @@ def syntax_tree(source: str, mode: str = "exec") -> Any:
     """`ast.parse`, for any thread; a text that would take far too much memory or time is a ValueError."""
     if len(source) > _LONGEST_SOURCE or has_endless_marks(source) or _is_endless(source):
         raise ValueError("too long to be parsed")
+    return tree_of(source, mode)
+
+
+def tree_of(source: str, mode: str = "exec") -> Any:
+    """`ast.parse` of a text of ours, for any thread."""
     with _parsing:
         return ast.parse(source, mode=mode)
+
+
+def literal(text: str) -> Any:
+    """`ast.literal_eval` of a text, for any thread."""
+    with _parsing:
+        return ast.literal_eval(text)
 
 
 def _is_endless(source: str) -> bool:
@@ -247,13 +258,13 @@ def wrap_in_function(source: str) -> str:
     All names that the program binds stay global, so that its functions, ``eval`` and ``globals`` find them. Imports
     that a function cannot contain stay outside.
     """
-    body = ast.parse(source).body
+    body = tree_of(source).body
     outside: list[ast.stmt] = [node for node in body if isinstance(node, ast.ImportFrom) and _stays_outside(node)]
     inside = [_Unannotated().visit(node) for node in body if node not in outside]
     inner = [node for statement in inside for node in ast.walk(statement)]
     shared = {name for node in inner if isinstance(node, ast.Global) for name in node.names}
     shared |= _bound_at_top_level(inside)
-    program = ast.parse("def program(): pass\n\nprogram()\n")
+    program = tree_of("def program(): pass\n\nprogram()\n")
     function = program.body[0]
     assert isinstance(function, ast.FunctionDef)
     function.body = [*([ast.Global(sorted(shared))] if shared else []), *inside]

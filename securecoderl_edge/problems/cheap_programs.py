@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.languages.language import C
-from securecoderl_edge.languages.python_source import UNREADABLE, is_literal, parse, with_first_lines
+from securecoderl_edge.languages.python_source import UNREADABLE, is_literal, literal, parse, tree_of, with_first_lines
 from securecoderl_edge.problems.assertions import Assertion, assertions_of, satisfies
 from securecoderl_edge.problems.comparison import same_output
 from securecoderl_edge.problems.problem import Problem
@@ -171,7 +171,7 @@ def _literals_compared(assertion: str) -> Iterator[Any]:
 
 def _may_pass(text: str, assertions: Sequence[Assertion], name: str) -> bool:
     """Whether no assertion on what the function returns, and nothing else, rules a constant out."""
-    value = ast.literal_eval(text)
+    value = literal(text)
     for each in assertions:
         if each.comparison == "raises":
             return False
@@ -200,9 +200,9 @@ def _programs(tree: ast.Module | None, name: str, statement: str, assertions: st
     """
     if tree is not None and any(True for _ in _tested(tree, name)):
         # A fresh copy: the tree itself is used again.
-        changed = ast.parse(ast.unparse(tree))
+        changed = tree_of(ast.unparse(tree))
         for node in _tested(changed, name):
-            node.body = ast.parse("pass" if node.name == "__init__" else statement).body
+            node.body = tree_of("pass" if node.name == "__init__" else statement).body
         kept = (ast.Import, ast.ImportFrom, *_DEFINITIONS, ast.ClassDef, ast.Assign, ast.AnnAssign)
         changed.body = [node for node in changed.body if isinstance(node, kept)]
         yield f"{ast.unparse(changed)}\n"

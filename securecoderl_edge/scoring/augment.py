@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.languages.python_source import is_literal, parse, with_first_lines
+from securecoderl_edge.languages.python_source import is_literal, parse, tree_of, with_first_lines
 from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.changed_values import literal_arguments, new_inputs, text_of_values, values_of_text
 from securecoderl_edge.problems.problem import Problem, Test
@@ -328,10 +328,10 @@ def _is_call_of(node: ast.AST, name: str) -> bool:
 
 def _with_arguments(expression: ast.expr, name: str, values: Sequence[Any]) -> ast.expr:
     """A copy of the expression in which the call of the function has other arguments."""
-    copied: ast.expr = ast.parse(ast.unparse(expression), mode="eval").body
+    copied: ast.expr = tree_of(ast.unparse(expression), "eval").body
     for node in ast.walk(copied):
         if isinstance(node, ast.Call) and _is_call_of(node, name):
-            nodes = [ast.parse(repr(value), mode="eval").body for value in values]
+            nodes = [tree_of(repr(value), "eval").body for value in values]
             count = len(node.args)
             node.args = nodes[:count]
             node.keywords = [ast.keyword(old.arg, new) for old, new in zip(node.keywords, nodes[count:], strict=False)]

@@ -7,12 +7,12 @@ Where EvalPlus accepts other outputs than those of the reference solution, so do
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from securecoderl_edge.languages.python_source import literal
 from securecoderl_edge.problems.datasets.evalplus_inputs import source_of
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 
@@ -138,7 +138,7 @@ def _outputs(task: EvalplusTask, batch: list[list[Any]], evaluate: Evaluate) -> 
             raise DropRecord(f"canonical_solution {answer.fault}")
         return None, 0, answer.cpu_seconds
     try:
-        found = ast.literal_eval(answer.value)
+        found = literal(answer.value)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         found = None
     is_whole = isinstance(found, list) and len(found) == len(batch)

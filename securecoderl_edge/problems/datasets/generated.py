@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from securecoderl_edge.languages.python_source import UNREADABLE, parse, signature
+from securecoderl_edge.languages.python_source import UNREADABLE, literal, parse, signature, tree_of
 from securecoderl_edge.problems.datasets.evalplus_inputs import source_of
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.record_files import given_id
@@ -88,7 +88,7 @@ def codeio_problem_from(record: dict[str, Any], name: str, _tally: Tally, evalua
     program = f"import random\nfrom random import Random\nfrom typing import *\n{generator}\n\n{code}"
     answer = evaluate(program, _FUNCTION, _PAIRS)
     try:
-        found = ast.literal_eval(answer.value or "[]")
+        found = literal(answer.value or "[]")
         pairs = {source_of(given): source_of(output) for given, output, _ in found if all(same for *_, same in found)}
     except UNREADABLE:
         pairs = {}
@@ -184,7 +184,7 @@ def _as_function(program: str) -> str:
     tree = parse(program) or ast.Module([], [])
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     body = [_Connected().visit(node) for node in _statements(tree.body) if node not in imports]
-    function = ast.parse(f"def {_QUERY}(connection):\n    pass").body[0]
+    function = tree_of(f"def {_QUERY}(connection):\n    pass").body[0]
     assert isinstance(function, ast.FunctionDef)
     function.body = body or function.body
     return f"{ast.unparse(ast.fix_missing_locations(ast.Module([*imports, function], [])))}\n"
