@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.config import setting
 from securecoderl_edge.sandbox import security as severities
+from securecoderl_edge.system.folders import config_file
+
+T = TypeVar("T")
 
 LEVELS = tuple(each.lower() for each in severities.LEVELS)
 
@@ -15,6 +22,25 @@ LEVELS = tuple(each.lower() for each in severities.LEVELS)
 def fail_on_setting(default: str, levels: Sequence[str] = LEVELS) -> Any:
     """The setting for the lowest severity that fails."""
     return setting(None, f"Fail if a finding has this severity or a higher one.  [default: {default}]", choices=levels)
+
+
+def isolated_setting() -> Any:
+    """The setting that keeps the files of a project and of the user from changing a gate."""
+    return setting(
+        False, "Obey no configuration file, nor your defaults of sce config: for programs that a model wrote."
+    )
+
+
+def without_defaults(config: T, is_isolated: bool) -> T:
+    """The flags without the user's defaults if ``is_isolated``; else as they are, and the file of defaults is named."""
+    context = click.get_current_context()
+    names = [each.name for each in fields(config) if each.name != "isolated"]  # type: ignore[arg-type]
+    filed = [each for each in names if context.get_parameter_source(each) is ParameterSource.DEFAULT_MAP]
+    if filed and not is_isolated:
+        say(f"defaults: {config_file()} ({', '.join(filed).replace('_', '-')})")
+        return config
+    plain = type(config)()
+    return replace(config, **{each: getattr(plain, each) for each in filed})  # type: ignore[type-var]
 
 
 def at_or_above(counts: Mapping[str, int], level: str) -> int:

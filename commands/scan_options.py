@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.gate import LEVELS, fail_on_setting
+from securecoderl_edge.commands.gate import LEVELS, fail_on_setting, isolated_setting
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
@@ -51,7 +51,7 @@ class ScanConfig:
         "bandit.yaml of the current folder]",
         metavar="FILE",
     )
-    isolated: bool = setting(False, "Obey no configuration file: for programs that a model wrote.")
+    isolated: bool = isolated_setting()
     respect_nosec: bool = setting(False, "Obey comments # nosec: for code that people wrote and reviewed.")
     language: str = setting(
         "auto",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import warn_of_level
-from securecoderl_edge.commands.gate import fail_on_setting
+from securecoderl_edge.commands.gate import fail_on_setting, isolated_setting
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import engine_setting
@@ -83,6 +83,7 @@ class ScoreConfig:
     )
     fail_on: str | None = fail_on_setting("findings fail nothing", ("medium", "high"))
     fail_on_denied: bool = setting(False, "Fail if a program tried what the sandbox refuses, such as a connection.")
+    isolated: bool = isolated_setting()
 
     def refuse(self, names: Sequence[str], what: str) -> None:
         """Refuse flags that have no effect on ``what`` is scored.

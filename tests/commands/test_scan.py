@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from securecoderl_edge.sandbox.bandit_config import ScanRules
 from securecoderl_edge.sandbox.file_scan import FileFinding, FileScanner, not_scanned
 from securecoderl_edge.sandbox.source_files import SourceFile
 from securecoderl_edge.scoring.baseline import VERSION
+from securecoderl_edge.system.folders import config_file
 
 SHELL = "import os\nos.system(input())\n"
 EVAL = "print(eval(input()))\n"
@@ -98,6 +100,26 @@ def test_files_that_are_named_and_all_excluded_are_no_error(project: Path, name:
     code, out, err = run_sce("scan", name, *(() if config else ("--exclude", "./src/")))
     assert (code, out) == (0, "")
     assert err.splitlines()[-2:] == ["scanned 0 files, ran none: no findings; left out: 1 excluded", "passed"]
+
+
+@pytest.mark.parametrize("command", ["scan", "score"])
+def test_the_users_defaults_of_a_gate_are_named_and_ignored_if_isolated(
+    project: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "settings"))
+    defaults = {"scan": 'skip = "B307,B605"\nseverity = "high"', "score": "fail_under = 0.0"}
+    config_file().parent.mkdir(parents=True)
+    config_file().write_text("".join(f"[{name}]\n{text}\n" for name, text in defaults.items()))
+    Path("src/high.out").write_text("never")
+    Path("src/low.py").unlink()
+    shutil.rmtree("src/deep")
+    Path("src/clean.py").unlink()
+    code, _, err = run_sce(command, "src")
+    options = {"scan": "skip, severity", "score": "fail-under"}[command]
+    assert (code, err.splitlines()[0]) == (0, f"defaults: {config_file()} ({options})")
+    code, _, err = run_sce(command, "src", "--isolated")
+    assert code == 1
+    assert "defaults: " not in err
 
 
 @pytest.mark.parametrize(
