@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +12,7 @@ from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.config import setting
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.sandbox import security as severities
 from securecoderl_edge.system.folders import config_file
 
@@ -48,6 +50,21 @@ def at_or_above(counts: Mapping[str, int], level: str) -> int:
     return sum(number for severity, number in counts.items() if severities.rank(severity) >= severities.rank(level))
 
 
+def check_level(level: str, reported: str, configuration: Path | None) -> None:
+    """Refuse a gate that passes findings because they are not reported.
+
+    Args:
+        level: the lowest severity that fails.
+        reported: the lowest severity that is reported, which ``configuration`` sets; None: a flag.
+
+    Raises:
+        UsageError: the gate is such.
+    """
+    if severities.rank(reported) > severities.rank(level):
+        source = f"severity {reported} in {configuration}" if configuration else f"--severity {reported}"
+        raise UsageError(f"--fail-on {level}: {source} does not report such findings. Give one severity to both.")
+
+
 def in_words(counts: Mapping[str, int]) -> str:
     """Such as ``1 high, 2 low``; ``no findings``."""
     shown = [f"{counts[level]} {level}" for level in reversed(LEVELS) if counts.get(level)]
@@ -59,7 +76,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def is_passed(reasons: Sequence[str]) -> bool:
-    """Print the last line of a gate on stderr, and return whether it is passed: nothing speaks against it."""
-    say(f"failed: {'; '.join(reasons)}" if reasons else "passed", "red" if reasons else "green")
-    return not reasons
+def is_passed(reasons: Sequence[str], note: str = "", is_zero: bool = False) -> bool:
+    """Print the last line of a gate on stderr, and return whether it is passed: nothing speaks against it.
+
+    Args:
+        note: what a gate that is passed leaves out, behind its word.
+        is_zero: pass in any case.
+    """
+    start = "passed by --exit-zero" if is_zero else "failed"
+    say(f"{start}: {'; '.join(reasons)}" if reasons else f"passed{note}", "red" if reasons else "green")
+    return not reasons or is_zero

@@ -87,8 +87,8 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
 ) -> None:
     found, _, err = run_sce("scan", "src", *flags)
     assert found == code
-    is_passed = not code and flags != ("--exit-zero",)
-    assert err.splitlines()[-1].startswith("passed" if is_passed else "failed: ")
+    start = "passed by --exit-zero: " if flags == ("--exit-zero",) else "failed: " if code else "passed"
+    assert err.splitlines()[-1].startswith(start)
 
 
 @pytest.mark.parametrize("config", [False, True])
@@ -100,6 +100,15 @@ def test_files_that_are_named_and_all_excluded_are_no_error(project: Path, name:
     code, out, err = run_sce("scan", name, *(() if config else ("--exclude", "./src/")))
     assert (code, out) == (0, "")
     assert err.splitlines()[-2:] == ["scanned 0 files, ran none: no findings; left out: 1 excluded", "passed"]
+
+
+def test_a_configuration_may_not_hide_what_fails(project: Path) -> None:
+    Path(".bandit").write_text("[bandit]\nlevel = 3\n")
+    code, _, err = run_sce("scan", "src", "--exclude", "high.py", "--fail-on", "medium")
+    assert code == 2
+    assert "--fail-on medium: severity high in .bandit does not report such findings" in err
+    assert run_sce("scan", "src", "--exclude", "high.py", "--fail-on", "medium", "--severity", "low")[0] == 1
+    assert run_sce("scan", "src", "--exclude", "high.py", "--fail-on", "high")[0] == 0
 
 
 @pytest.mark.parametrize("command", ["scan", "score"])
@@ -139,6 +148,7 @@ def test_the_users_defaults_of_a_gate_are_named_and_ignored_if_isolated(
         (("src", "--baseline", "src/high.py"), "src/high.py: not a baseline"),
         (("src", "--baseline", "a", "--write-baseline", "b"), "exclude each other"),
         (("src", "--config", "none.toml"), "none.toml: no such file"),
+        (("src", "--severity", "high", "--fail-on", "low"), "--fail-on low: --severity high does not report"),
         (("src", "--isolated", "--respect-nosec"), "--isolated obeys no file"),
         (("src/high.py", "--out", "src/high.py"), "src/high.py is also an input file"),
         (("src", "--out", "src"), "src"),
