@@ -37,7 +37,8 @@ def score_completions(config: ScoreConfig) -> bool:
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     if missing_ids := {each.id for each in problems} - {each.problem.id for each in submissions}:
-        say(f"{len(missing_ids)} of {len(problems)} problems have no completion, and do not count")
+        effect = "do not count" if config.fail_under is None else "count for --fail-under only"
+        say(f"{len(missing_ids)} of {len(problems)} problems have no completion, and {effect}")
     out = Path(config.out) if config.out is not None else None
     with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as append:
         scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}
@@ -56,7 +57,8 @@ def score_completions(config: ScoreConfig) -> bool:
                 tracker.update(len(batch))
     in_order = [scores[submission.key] for submission in submissions]
     show_summary(in_order)
-    return check_gate({f"{each.id} sample {each.sample}": each for each in in_order}, config, None)
+    by_name = {f"{each.id} sample {each.sample}": each for each in in_order}
+    return check_gate(by_name, config, None, missing=sorted(missing_ids))
 
 
 def show_summary(scores: Sequence[Score]) -> None:
