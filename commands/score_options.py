@@ -82,7 +82,11 @@ class ScoreConfig:
         metavar="X",
     )
     fail_on: str | None = fail_on_setting("findings fail nothing", ("medium", "high"))
-    fail_on_denied: bool = setting(False, "Fail if a program tried what the sandbox refuses, such as a connection.")
+    fail_on_denied: bool = setting(
+        False,
+        "Fail if a note names an attempt to open or change a file, to open a socket or to start a process. Signals, "
+        "ptrace and other refused calls leave no note.",
+    )
     isolated: bool = isolated_setting()
 
     def refuse(self, names: Sequence[str], what: str) -> None:
