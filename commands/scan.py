@@ -15,7 +15,7 @@ from securecoderl_edge.commands.console import check_outputs, say, track, warn_o
 from securecoderl_edge.commands.gate import at_or_above, check_level, counted, in_words, is_passed, without_defaults
 from securecoderl_edge.commands.names import PATH_TEXT
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of
+from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of, with_known_ids
 from securecoderl_edge.commands.scan_output import Report
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.text import on_one_line
@@ -43,7 +43,7 @@ def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None
     Exit code 0 if there is nothing to report, 1 if there are findings, or files that cannot be scanned; 2 for errors.
     """
     with _errors_as_two():
-        if not _scan(paths, without_defaults(config, config.isolated)):
+        if not _scan(paths, with_known_ids(without_defaults(config, config.isolated))):
             ctx.exit(1)
 
 
@@ -121,10 +121,13 @@ def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out
 
 @contextmanager
 def _errors_as_two() -> Iterator[None]:
-    """Findings have exit code 1, so errors have another."""
+    """Findings have exit code 1, so errors have another; and none advises to run programs without isolation."""
+    from securecoderl_edge.sandbox.levels import OFF_HINT
+
     try:
         yield
     except SceError as error:
+        error.args = (str(error).replace(OFF_HINT, "see `sce doctor`"),)
         error.exit_code = 2
         raise
     except BrokenPipeError:

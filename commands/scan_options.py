@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileScanner
     from securecoderl_edge.sandbox.source_files import FoundFiles
 
+_BANDITS_ID = re.compile(r"(?:b|sce)\d+")
 FORMATS = ("text", "json", "sarif", "github", "junit")
 
 
@@ -61,6 +63,15 @@ class ScanConfig:
     workers: int | None = workers_setting("Files to scan")
     analyzers: str = analyzers_setting()
     sandbox: str = sandbox_setting()
+
+
+def with_known_ids(config: ScanConfig) -> ScanConfig:
+    """With Bandit's ids in capitals, as it writes them."""
+    select, skip = (
+        tuple(each.upper() if _BANDITS_ID.fullmatch(each) else each for each in ids)
+        for ids in (config.select, config.skip)
+    )
+    return replace(config, select=select, skip=skip)
 
 
 def rules_of(config: ScanConfig) -> tuple[ScanRules, Path | None]:

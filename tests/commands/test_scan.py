@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 import jsonschema
@@ -19,10 +20,10 @@ from sarif_schema import validate
 
 from securecoderl_edge.languages import analyzers
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.sandbox import file_scan
+from securecoderl_edge.sandbox import file_scan, levels
 from securecoderl_edge.sandbox.bandit_config import ScanRules
 from securecoderl_edge.sandbox.file_scan import FileFinding, FileScanner, not_scanned
-from securecoderl_edge.sandbox.source_files import SourceFile
+from securecoderl_edge.sandbox.source_files import SourceFile, kinds_in_words
 from securecoderl_edge.scoring.baseline import VERSION
 from securecoderl_edge.system.folders import config_file
 
@@ -80,6 +81,8 @@ def test_files_come_in_the_order_of_their_names_however_many_processes_scan(proj
         (("--severity", "high", "--exclude", ".//src//hi*.py"), 0),
         (("--select", "B101", "--fail-on", "medium"), 0),
         (("--skip", "B101,B307,B605"), 0),
+        (("--skip", "b101,b307", "--fail-on", "High"), 1),
+        (("--skip", "b605", "--fail-on", "High"), 0),
     ],
 )
 def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
@@ -100,6 +103,26 @@ def test_files_that_are_named_and_all_excluded_are_no_error(project: Path, name:
     code, out, err = run_sce("scan", name, *(() if config else ("--exclude", "./src/")))
     assert (code, out) == (0, "")
     assert err.splitlines()[-2:] == ["scanned 0 files, ran none: no findings; left out: 1 excluded", "passed"]
+
+
+def test_no_error_advises_to_run_without_isolation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "has_seccomp", lambda: False)
+    code, _, err = run_sce("scan", "src")
+    assert code == 2
+    assert "no seccomp (CONFIG_SECCOMP_FILTER); see `sce doctor`\n" in err
+
+
+def test_other_files_are_counted_in_words(project: Path) -> None:
+    Path("src/out.py").symlink_to("/etc/hostname")
+    os.mkfifo("src/pipe.py")
+    for number in range(5):
+        Path(f"src/x.k{number}").touch()
+    expected = "left out: 1 .k0, 1 .k1, 1 .k2, 1 .k3, 1 .k4, 1 .md, and 2 more kinds"
+    assert expected in run_sce("scan", "src")[2]
+    for number in range(4):
+        Path(f"src/x.k{number}").unlink()
+    assert "1 link to elsewhere, 1 not regular file" in run_sce("scan", "src")[2]
+    assert kinds_in_words(Counter("ab"), 1) == "1 a, and 1 more kind"
 
 
 def test_a_configuration_may_not_hide_what_fails(project: Path) -> None:
