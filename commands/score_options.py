@@ -32,7 +32,8 @@ class ScoreConfig:
     problems: str | None = setting(None, "Problems: JSONL, starter[:SPLIT], humaneval or mbpp[:SPLIT].", metavar="FILE")
     completions: str | None = setting(
         None,
-        'Completions: JSONL of {"id", "sample", "completion"}, rows of sce bench, or samples of EvalPlus.',
+        'Completions: JSONL of {"id", "sample", "completion"}, rows of sce bench, or samples of EvalPlus; '
+        "- is standard input.",
         metavar="FILE",
     )
     out: str | None = setting(

@@ -29,6 +29,7 @@ from securecoderl_edge.sandbox.source_files import (
     Selection,
     SourceFile,
     find_sources,
+    kinds_in_words,
     read_source,
 )
 from securecoderl_edge.scoring.scorer import Submission
@@ -61,8 +62,9 @@ def programs_in(
     used: set[Path] = set()
     files = find_sources([str(folder)], Selection())
     for kind in (ELSEWHERE, IRREGULAR):
-        if files.left_out[kind]:
-            raise UsageError(f"{folder}: {files.left_out[kind]} {kind}, which are not run. Put programs there.")
+        if number := files.left_out[kind]:
+            counted = kinds_in_words(Counter({kind: number}))
+            raise UsageError(f"{folder}: {counted}, which sce does not run. Put programs there.")
     for file in files.files:
         path = Path(file.path)
         is_tests = path.suffix == PYTHON.suffix and path.name.startswith("test_")

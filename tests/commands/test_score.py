@@ -89,6 +89,14 @@ def test_a_row_holds_the_fields_of_a_score(problems: str, completions: str) -> N
     assert row["findings"] == []
 
 
+def test_completions_may_come_from_standard_input(problems: str, completions: str) -> None:
+    words = [sys.executable, "-m", "securecoderl_edge", "score", "--problems", problems, "--completions", "-"]
+    one = Path(completions).read_text().splitlines(keepends=True)[0]
+    done = subprocess.run(words, input=one, capture_output=True, text=True, check=True)
+    assert [row["id"] for row in rows(done.stdout)] == ["a"]
+    assert "1 score " in done.stderr
+
+
 def test_raw_takes_the_completion_as_it_is(problems: str, completions: str) -> None:
     result = score("--problems", problems, "--completions", completions, "--extract", "raw")
     assert [row["stage"] for row in rows(result.stdout)] == [4, 0, 3, 0]
@@ -816,7 +824,7 @@ def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Pat
     elsewhere.write_text(RIGHT)
     (folder / "wrong.py").unlink()
     (folder / "wrong.py").symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="1 links to elsewhere, which are not run"):
+    with pytest.raises(UsageError, match="1 link to elsewhere, which sce does not run"):
         CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
 
 
