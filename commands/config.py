@@ -103,9 +103,11 @@ def _checked(root: click.Command, key: str, value: Any) -> tuple[str, Any]:
         raise UsageError(f"unknown key {key!r}. " + (f"Did you mean {', '.join(near)}?" if near else "See sce --help"))
     value = tuple(value) if isinstance(value, list) else value
     try:
-        option.type_cast_value(click.Context(root), value)
+        means = option.type_cast_value(click.Context(root), value)
     except click.UsageError as error:
         raise UsageError(f"{key} = {value}: {error.message}") from None
+    if option.name == "sandbox" and means == "off":
+        raise UsageError(f"{key} = {value}: no default switches the isolation of programs off. Type --sandbox off.")
     return str(option.name), value
 
 

@@ -190,7 +190,7 @@ def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
     if kind is str and field.name in _NAMES_OF:
         return _NAMES_OF[field.name]
     if field.metadata["choices"]:
-        return click.Choice(field.metadata["choices"])
+        return click.Choice(field.metadata["choices"], case_sensitive=False)
     bounds = (field.metadata["minimum"], field.metadata["maximum"])
     if kind is float:
         return FiniteFloat(*bounds)

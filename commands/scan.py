@@ -12,10 +12,10 @@ import click
 from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import check_outputs, say, track, warn_of_level
-from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
+from securecoderl_edge.commands.gate import at_or_above, check_level, counted, in_words, is_passed, without_defaults
 from securecoderl_edge.commands.names import PATH_TEXT
 from securecoderl_edge.commands.options import examples, options_from
-from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of
+from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of, with_known_ids
 from securecoderl_edge.commands.scan_output import Report
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.text import on_one_line
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None:
     """Scan files and folders for security findings, without running them.
 
-    PATH is a file in Python or C, a folder, or - for standard input.
+    PATH is a file in Python, a whole program in C, a folder, or - for standard input.
 
     Exit code 0 if there is nothing to report, 1 if there are findings, or files that cannot be scanned; 2 for errors.
     """
     with _errors_as_two():
-        if not _scan(paths, config):
+        if not _scan(paths, with_known_ids(without_defaults(config, config.isolated))):
             ctx.exit(1)
 
 
@@ -65,6 +65,8 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
             raise UsageError(f"--write-baseline makes no report, and fails nothing. Leave out --{flag}, or run both.")
     warn_of_level(config.sandbox)
     rules, configuration = rules_of(config)
+    level = config.fail_on or rules.severity.lower()
+    check_level(level, rules.severity.lower(), configuration if config.severity is None else None)
     found = files_of(paths, config, rules)
     check_outputs(
         {"--out": config.out, "--write-baseline": config.write_baseline},
@@ -72,7 +74,6 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
         {*SUFFIXES, *CONFIG_SUFFIXES},
     )
     baseline = Baseline(Path(config.baseline)) if config.baseline is not None else None
-    level = config.fail_on or rules.severity.lower()
     report = Report(config.format, Path(config.out) if config.out else None, level)
     everything: list[FileFinding] = []
     known = 0
@@ -105,7 +106,7 @@ def _scan(paths: tuple[str, ...], config: ScanConfig) -> bool:
         say(f"missing for programs in C: {', '.join(f'{name} ({hint})' for name, hint in absent.items())}")
     _summarize(len(found.files), report.counts, known, gone, found.left_out)
     reasons = [f"{counted(failing, 'finding')} of severity {level}{' or higher' * (level != 'high')}"]
-    return is_passed(reasons if failing else []) or config.exit_zero
+    return is_passed(reasons if failing else [], is_zero=config.exit_zero)
 
 
 def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out: Counter[str]) -> None:
@@ -120,10 +121,13 @@ def _summarize(files: int, counts: Counter[str], known: int, gone: int, left_out
 
 @contextmanager
 def _errors_as_two() -> Iterator[None]:
-    """Findings have exit code 1, so errors have another."""
+    """Findings have exit code 1, so errors have another; and none advises to run programs without isolation."""
+    from securecoderl_edge.sandbox.levels import OFF_HINT
+
     try:
         yield
     except SceError as error:
+        error.args = (str(error).replace(OFF_HINT, "see `sce doctor`"),)
         error.exit_code = 2
         raise
     except BrokenPipeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.commands.gate import LEVELS, fail_on_setting
+from securecoderl_edge.commands.gate import LEVELS, fail_on_setting, isolated_setting
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import LANGUAGE_NAMES
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileScanner
     from securecoderl_edge.sandbox.source_files import FoundFiles
 
+_BANDITS_ID = re.compile(r"(?:b|sce)\d+")
 FORMATS = ("text", "json", "sarif", "github", "junit")
 
 
@@ -51,7 +53,7 @@ class ScanConfig:
         "bandit.yaml of the current folder]",
         metavar="FILE",
     )
-    isolated: bool = setting(False, "Obey no configuration file: for programs that a model wrote.")
+    isolated: bool = isolated_setting()
     respect_nosec: bool = setting(False, "Obey comments # nosec: for code that people wrote and reviewed.")
     language: str = setting(
         "auto",
@@ -61,6 +63,15 @@ class ScanConfig:
     workers: int | None = workers_setting("Files to scan")
     analyzers: str = analyzers_setting()
     sandbox: str = sandbox_setting()
+
+
+def with_known_ids(config: ScanConfig) -> ScanConfig:
+    """With Bandit's ids in capitals, as it writes them."""
+    select, skip = (
+        tuple(each.upper() if _BANDITS_ID.fullmatch(each) else each for each in ids)
+        for ids in (config.select, config.skip)
+    )
+    return replace(config, select=select, skip=skip)
 
 
 def rules_of(config: ScanConfig) -> tuple[ScanRules, Path | None]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from securecoderl_edge.commands.console import check_outputs
+from securecoderl_edge.commands.gate import without_defaults
 from securecoderl_edge.commands.names import PATH
 from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.commands.score_completions import score_completions
@@ -45,6 +46,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
     """
     from securecoderl_edge.sandbox.source_files import SUFFIXES
 
+    config = without_defaults(config, config.isolated)
     folders = [each for each in programs if each.is_dir()]
     sources = (config.problems, config.completions, config.input, config.expect)
     check_outputs(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import new_console, say, talk, track
+from securecoderl_edge.commands.gate import counted
 from securecoderl_edge.commands.score_gate import check_gate
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
+from securecoderl_edge.sandbox.source_files import STDIN
 from securecoderl_edge.text import document
 
 if TYPE_CHECKING:
@@ -35,9 +37,11 @@ def score_completions(config: ScoreConfig) -> bool:
         raise UsageError("--target and --budget need FILE. A problem has fields of these names.")
     config.refuse(("language",), "--completions")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
-    submissions = read_submissions(Path(config.completions), problems, config.extract)
+    source = Path("/dev/stdin" if config.completions == STDIN else config.completions)
+    submissions = read_submissions(source, problems, config.extract)
     if missing_ids := {each.id for each in problems} - {each.problem.id for each in submissions}:
-        say(f"{len(missing_ids)} of {len(problems)} problems have no completion, and do not count")
+        effect = "do not count" if config.fail_under is None else "count for --fail-under only"
+        say(f"{len(missing_ids)} of {len(problems)} problems have no completion, and {effect}")
     out = Path(config.out) if config.out is not None else None
     with opened_scorer(config) as scorer, open_scores(out) if out else nullcontext() as append:
         scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}
@@ -56,7 +60,8 @@ def score_completions(config: ScoreConfig) -> bool:
                 tracker.update(len(batch))
     in_order = [scores[submission.key] for submission in submissions]
     show_summary(in_order)
-    return check_gate({f"{each.id} sample {each.sample}": each for each in in_order}, config, None)
+    by_name = {f"{each.id} sample {each.sample}": each for each in in_order}
+    return check_gate(by_name, config, None, missing=sorted(missing_ids))
 
 
 def show_summary(scores: Sequence[Score]) -> None:
@@ -69,7 +74,7 @@ def show_summary(scores: Sequence[Score]) -> None:
     from securecoderl_edge.scoring.signs import SIGNS
 
     summary = mean_of_scores(scores)
-    title = f"{len(scores)} scores"
+    title = counted(len(scores), "score")
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, title_justify="left")
     table.add_column("metric")
     table.add_column("value", justify="right")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.reports import Case
     from securecoderl_edge.scoring.score import Score
 
+_MISSING = "fails: no program"
 _UNSEEN = "nobody took notes of what"  # not at all levels, nor in all containers
 
 
 def check_gate(
-    scores: Mapping[str, Score], config: ScoreConfig, fail_under: float | None, is_shown: bool = False
+    scores: Mapping[str, Score],
+    config: ScoreConfig,
+    fail_under: float | None,
+    is_shown: bool = False,
+    missing: Collection[str] = (),
 ) -> bool:
     """Write the reports, print the last line if the user asked for a gate, and return whether it is passed.
 
@@ -32,18 +37,21 @@ def check_gate(
         scores: by what a report calls the program, such as its path.
         fail_under: if the user gives no ``--fail-under``; None: programs that do not pass fail nothing.
         is_shown: print the last line in any case.
+        missing: names of problems without a program, which count as programs that fail for ``--fail-under``.
     """
-    from securecoderl_edge.scoring.reports import junit, sarif
+    from securecoderl_edge.scoring.reports import Case, junit, sarif
     from securecoderl_edge.system.files import write_atomically
 
     fail_under = fail_under if config.fail_under is None else config.fail_under
+    missing = missing if fail_under is not None else ()
     passing = sum(each.passes_all_tests for each in scores.values())
     counts = Counter(severity for each in scores.values() for severity in _severities(each))
     reasons = []
     # As the number was written: 0.56 * 25 is above 14 in binary.
     share = Fraction(str(fail_under)) if fail_under is not None else Fraction(0)
-    if passing < share * len(scores):
-        reasons.append(f"{passing} of {len(scores)} programs pass all tests, under {float(100 * share):.10g}%")
+    if passing < share * (total := len(scores) + len(missing)):
+        absent = f" ({len(missing)} missing)" if missing else ""
+        reasons.append(f"{passing} of {total} programs pass all tests{absent}, under {float(100 * share):.10g}%")
     if config.fail_on is not None and at_or_above(counts, config.fail_on):
         reasons.append(f"{in_words(counts)} among findings and security tests")
     if config.fail_on_denied:
@@ -53,7 +61,10 @@ def check_gate(
         reasons += [f"{_UNSEEN} {unseen} of {len(scores)} programs tried: see sce doctor"] if unseen else []
     if config.junit is not None:
         with write_atomically(Path(config.junit)) as file:
-            file.write(junit("sce score", [_case(name, each, config) for name, each in scores.items()]))
+            absent_cases = [Case(name, _MISSING, _MISSING) for name in missing]
+            file.write(
+                junit("sce score", [*(_case(name, each, config) for name, each in scores.items()), *absent_cases])
+            )
     if config.sarif is not None:
         found = [finding for name, each in scores.items() for finding in _findings(name, each)]
         with write_atomically(Path(config.sarif)) as file:
@@ -61,7 +72,9 @@ def check_gate(
     if config.json and config.expect is None:
         click.echo(document(json.dumps(_document(scores, passing, counts, reasons), indent=1)))
     is_asked = is_shown or config.fail_under is not None or config.fail_on is not None or config.fail_on_denied
-    return is_passed(reasons) if is_asked else not reasons
+    failed = sum(len(each.failed_security) for each in scores.values()) if config.fail_on is None else 0
+    note = f"; {counted(failed, 'security test')} failed, which --fail-on counts" if failed else ""
+    return is_passed(reasons, note) if is_asked else not reasons
 
 
 def verdict(score: Score) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.commands.console import warn_of_level
-from securecoderl_edge.commands.gate import fail_on_setting
+from securecoderl_edge.commands.gate import fail_on_setting, isolated_setting
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import engine_setting
@@ -32,7 +32,8 @@ class ScoreConfig:
     problems: str | None = setting(None, "Problems: JSONL, starter[:SPLIT], humaneval or mbpp[:SPLIT].", metavar="FILE")
     completions: str | None = setting(
         None,
-        'Completions: JSONL of {"id", "sample", "completion"}, rows of sce bench, or samples of EvalPlus.',
+        'Completions: JSONL of {"id", "sample", "completion"}, rows of sce bench, or samples of EvalPlus; '
+        "- is standard input.",
         metavar="FILE",
     )
     out: str | None = setting(
@@ -82,7 +83,12 @@ class ScoreConfig:
         metavar="X",
     )
     fail_on: str | None = fail_on_setting("findings fail nothing", ("medium", "high"))
-    fail_on_denied: bool = setting(False, "Fail if a program tried what the sandbox refuses, such as a connection.")
+    fail_on_denied: bool = setting(
+        False,
+        "Fail if a note names an attempt to open or change a file, to open a socket or to start a process. Signals, "
+        "ptrace and other refused calls leave no note.",
+    )
+    isolated: bool = isolated_setting()
 
     def refuse(self, names: Sequence[str], what: str) -> None:
         """Refuse flags that have no effect on ``what`` is scored.

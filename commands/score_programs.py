@@ -28,9 +28,10 @@ from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.sandbox.source_files import kinds_in_words, named_language
 from securecoderl_edge.scoring.program_folder import programs_in
 from securecoderl_edge.system.cluster import is_ray
-from securecoderl_edge.text import document, unescaped, without_commands
+from securecoderl_edge.text import document, on_one_line, unescaped, without_commands
 
 _LONGEST_PROGRAM = 64 << 20
+_MOST_NAMES = 3
 
 
 def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
@@ -111,12 +112,12 @@ def score_folder(folder: Path, config: ScoreConfig) -> bool:
     if config.problems is not None:
         limit = sys.maxsize if is_benchmark(config.problems) else MAX_TESTS
         problems = {each.id: each for each in load_problems(config.problems, limit, say)}
-    programs, others = programs_in(folder, problems)
+    programs, others, missing = programs_in(folder, problems)
     if others:
         say(f"left out: {kinds_in_words(others)}")
-    missing = len(problems or ()) - len({each.problem.id for each in programs.values()})
-    if missing > 0:
-        say(f"{counted(missing, 'problem')} without a program")
+    if missing:
+        shown = on_one_line(", ".join(missing[:_MOST_NAMES])) + ", ..." * (len(missing) > _MOST_NAMES)
+        say(f"{counted(len(missing), 'problem')} without a program: {shown}")
     scores = {}
     with opened_scorer(config) as scorer, track(len(programs), "scoring", lines=False) as progress:
         names = iter(programs)
@@ -127,7 +128,7 @@ def score_folder(folder: Path, config: ScoreConfig) -> bool:
                     show_program(name, score)
             progress.update(len(batch))
     show_summary(list(scores.values()))
-    return check_gate(scores, config, 1.0, is_shown=True)
+    return check_gate(scores, config, 1.0, is_shown=True, missing=missing)
 
 
 def _check_alone(config: ScoreConfig) -> None:

@@ -35,14 +35,16 @@ def examine_host() -> Section:
     oldest = ".".join(map(str, OLDEST_PYTHON))
     add("Python", "ok", f"{platform.python_version()} (needs {oldest} or newer)")
     add("sce", "ok", __version__)
-    add("processor", "ok", f"{facts['cpu']}, {facts['cores']} usable cores, {facts['system']} {platform.machine()}")
+    cores = f"{facts['cores']} usable core{'s' * (facts['cores'] != 1)}"
+    add("processor", "ok", f"{facts['cpu']}, {cores}, {facts['system']} {platform.machine()}")
     add("features", *_describe_features(facts["features"]))
     free, limit = facts["available_memory_bytes"], Limits().memory_mib << 20
     memory = f"{gibibytes(free)} free for new processes of {gibibytes(facts['memory_bytes'])}"
+    programs = f"{facts['default_workers']} program{'s' * (facts['default_workers'] != 1)}"
     if free < limit:
         add("memory", "note", f"{memory}: less than the limit of one tested program", "close other programs")
     else:
-        add("memory", "ok", f"{memory}: enough to test {facts['default_workers']} programs at a time")
+        add("memory", "ok", f"{memory}: enough to test {programs} at a time")
     add("load", *_describe_load(facts["load_average"], facts["cores"]))
     return section
 

@@ -17,6 +17,7 @@ from securecoderl_edge.text import on_one_line
 STDIN = "-"
 # What is left out, beside files of other kinds.
 ELSEWHERE, IRREGULAR, EXCLUDED = "links to elsewhere", "not regular files", "excluded"
+_ONE = {ELSEWHERE: "link to elsewhere", IRREGULAR: "not regular file"}
 LONGEST_BYTES = 8 << 20
 SUFFIXES = {".py": PYTHON, ".pyw": PYTHON, ".c": C}
 # As Bandit. Its pattern *.egg is for names of files; what lies in a folder of such a name, it reports.
@@ -240,5 +241,6 @@ def read_source(source: SourceFile) -> bytes:
 def kinds_in_words(left_out: Counter[str], most: int = 6) -> str:
     """The most frequent kinds of files that were left out, such as ``3 .md, 1 .venv/``."""
     in_order = sorted(left_out.items(), key=lambda each: (-each[1], each[0]))
-    shown = [f"{number} {on_one_line(kind)}" for kind, number in in_order]
-    return ", ".join(shown[:most] + ([f"and {len(shown) - most} more kinds"] if len(shown) > most else []))
+    shown = [f"{number} {on_one_line(_ONE.get(kind, kind) if number == 1 else kind)}" for kind, number in in_order]
+    left = len(shown) - most
+    return ", ".join(shown[:most] + ([f"and {left} more kind{'s' * (left > 1)}"] if left > 0 else []))

@@ -6,7 +6,7 @@ The tests of ``double.py`` are ``double.in`` and ``double.out``, or ``double.1.i
 sample 2.
 
 An input without an output, tests of both kinds, and links to elsewhere are errors: nothing would tell that they were
-left out, and a program could print what they lead to.
+left out, and a program could print what they lead to. An input and its output without a program are a missing one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
@@ -24,9 +25,11 @@ from securecoderl_edge.problems.test_file import read_test_file
 from securecoderl_edge.sandbox.source_files import (
     ELSEWHERE,
     IRREGULAR,
+    LEFT_OUT_FOLDERS,
     Selection,
     SourceFile,
     find_sources,
+    kinds_in_words,
     read_source,
 )
 from securecoderl_edge.scoring.scorer import Submission
@@ -37,8 +40,14 @@ _SAMPLE = re.compile(r"(.+)\.(\d{1,9})")
 _Cases = dict[tuple[str, str], list[tuple[int, Path]]]
 
 
-def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[dict[str, Submission], Counter[str]]:
-    """A submission for each program of a folder, by path, with a key each; and numbers of other files, by kind.
+def programs_in(
+    folder: Path, problems: Mapping[str, Problem] | None
+) -> tuple[dict[str, Submission], Counter[str], list[str]]:
+    """What a folder holds, and what is missing in it.
+
+    Returns:
+        A submission for each program, by path, with a key each; numbers of other files, by kind; and the names of
+        problems, or of inputs with outputs, that have no program.
 
     Args:
         problems: by id; None: each program has its own tests.
@@ -50,10 +59,12 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
     """
     found: dict[str, Submission] = {}
     cases: dict[Path, _Cases] = {}
+    used: set[Path] = set()
     files = find_sources([str(folder)], Selection())
     for kind in (ELSEWHERE, IRREGULAR):
-        if files.left_out[kind]:
-            raise UsageError(f"{folder}: {files.left_out[kind]} {kind}, which are not run. Put programs there.")
+        if number := files.left_out[kind]:
+            counted = kinds_in_words(Counter({kind: number}))
+            raise UsageError(f"{folder}: {counted}, which sce does not run. Put programs there.")
     for file in files.files:
         path = Path(file.path)
         is_tests = path.suffix == PYTHON.suffix and path.name.startswith("test_")
@@ -65,6 +76,7 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
                 cases[path.parent] = _cases_in(path.parent)
             inputs, outputs = (_of_program(path, suffix, cases[path.parent], folder) for suffix in (".in", ".out"))
             problem, sample = _with_its_tests(path, name, file, inputs, outputs), 0
+            used |= {each.with_suffix("") for each in inputs}
             files.left_out.subtract(each.suffix for each in (*inputs, *outputs))
         else:
             problem, sample = _among(problems, name, path)
@@ -78,7 +90,24 @@ def programs_in(folder: Path, problems: Mapping[str, Problem] | None) -> tuple[d
         if submission.key in keys:
             raise UsageError(f"{path_name}: {keys[submission.key]} is the same sample of {submission.problem.id!r}")
         keys[submission.key] = path_name
-    return found, +files.left_out
+    if problems is not None:
+        missing = problems.keys() - {each.problem.id for each in found.values()}
+    else:
+        without = (os.path.relpath(each, folder) for each in _pairs(folder) - used)
+        missing = {match[1] if (match := _SAMPLE.fullmatch(each)) else each for each in without}
+    return found, +files.left_out, sorted(missing)
+
+
+def _pairs(folder: Path) -> set[Path]:
+    """The tests in a folder that have an input and an output, without their suffix."""
+    found = set()
+    for place, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if not any(fnmatchcase(each, kind) for kind in LEFT_OUT_FOLDERS)]
+        for name in names:
+            stem, suffix = os.path.splitext(name)
+            if suffix == ".in" and f"{stem}.out" in names:
+                found.add(Path(place, stem))
+    return found
 
 
 def _with_its_tests(path: Path, name: str, file: SourceFile, inputs: list[Path], outputs: list[Path]) -> Problem:
@@ -92,6 +121,8 @@ def _with_its_tests(path: Path, name: str, file: SourceFile, inputs: list[Path],
         of_file = read_test_file(test_file, path)
         return Problem(name, "", kind="call", assertions=of_file.tests, test_file=of_file)
     if not outputs:
+        if path.name.startswith("test_") and path.suffix == PYTHON.suffix:
+            raise UsageError(f"{path}: the tests of {path.name[5:]}, which is missing (or a program without tests)")
         raise UsageError(
             f"{path}: no tests. Expected {path.stem}.in and {path.stem}.out, or {test_file.name}, or --problems FILE."
         )

@@ -91,6 +91,8 @@ def _failure(command: list[str], folder: Path, watch: Callable[[int], None], **e
 
 def _reason(text: str) -> str:
     """The line that pip or a traceback ends with, without the name of the exception."""
+    if "connection broken by" in text and "No matching distribution" in text:  # as pip ends without a network
+        return "it cannot be reached"
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith((" ", "WARNING"))]
     chosen = [line for line in lines if line.startswith("ERROR:") and not line.endswith("Exception:")] or lines
     return re.sub(r"^(ERROR: |[\w.]+(Error|Exception|NotFound): )", "", chosen[-1])[:_LONGEST_REASON] if chosen else ""

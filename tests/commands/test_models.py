@@ -335,6 +335,8 @@ def test_defaults_are_shown_set_and_removed() -> None:
         ("generate.n", "0", "generate.n = 0"),
         ("generate.device", "tpu", "generate.device = tpu"),
         ("generate.test", "x", "unknown key"),
+        ("score.sandbox", "off", "score.sandbox = off: no default switches the isolation"),
+        ("generate.sandbox", "OFF", "generate.sandbox = OFF: "),
         ("train.model", "nano", "sce train takes no defaults. Its settings belong into a recipe"),
     ],
 )
@@ -345,7 +347,12 @@ def test_a_wrong_key_or_value_is_a_sentence_and_is_not_written(key: str, value: 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[generate]\nm = 1", "unknown key 'generate.m'"), ("[x]\ny = 1", "unknown key 'x"), ("a", "not valid TOML")],
+    [
+        ("[generate]\nm = 1", "unknown key 'generate.m'"),
+        ("[x]\ny = 1", "unknown key 'x"),
+        ("a", "not valid TOML"),
+        ('[generate]\nsandbox = "off"', "generate.sandbox = off: no default"),
+    ],
 )
 def test_a_wrong_file_is_a_sentence_that_names_it(text: str, message: str) -> None:
     config_file().parent.mkdir(parents=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 import jsonschema
@@ -18,11 +20,12 @@ from sarif_schema import validate
 
 from securecoderl_edge.languages import analyzers
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.sandbox import file_scan
+from securecoderl_edge.sandbox import file_scan, levels
 from securecoderl_edge.sandbox.bandit_config import ScanRules
 from securecoderl_edge.sandbox.file_scan import FileFinding, FileScanner, not_scanned
-from securecoderl_edge.sandbox.source_files import SourceFile
+from securecoderl_edge.sandbox.source_files import SourceFile, kinds_in_words
 from securecoderl_edge.scoring.baseline import VERSION
+from securecoderl_edge.system.folders import config_file
 
 SHELL = "import os\nos.system(input())\n"
 EVAL = "print(eval(input()))\n"
@@ -78,6 +81,8 @@ def test_files_come_in_the_order_of_their_names_however_many_processes_scan(proj
         (("--severity", "high", "--exclude", ".//src//hi*.py"), 0),
         (("--select", "B101", "--fail-on", "medium"), 0),
         (("--skip", "B101,B307,B605"), 0),
+        (("--skip", "b101,b307", "--fail-on", "High"), 1),
+        (("--skip", "b605", "--fail-on", "High"), 0),
     ],
 )
 def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
@@ -85,8 +90,8 @@ def test_the_exit_code_says_whether_something_fails_and_the_last_line_why(
 ) -> None:
     found, _, err = run_sce("scan", "src", *flags)
     assert found == code
-    is_passed = not code and flags != ("--exit-zero",)
-    assert err.splitlines()[-1].startswith("passed" if is_passed else "failed: ")
+    start = "passed by --exit-zero: " if flags == ("--exit-zero",) else "failed: " if code else "passed"
+    assert err.splitlines()[-1].startswith(start)
 
 
 @pytest.mark.parametrize("config", [False, True])
@@ -98,6 +103,55 @@ def test_files_that_are_named_and_all_excluded_are_no_error(project: Path, name:
     code, out, err = run_sce("scan", name, *(() if config else ("--exclude", "./src/")))
     assert (code, out) == (0, "")
     assert err.splitlines()[-2:] == ["scanned 0 files, ran none: no findings; left out: 1 excluded", "passed"]
+
+
+def test_no_error_advises_to_run_without_isolation(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levels, "has_seccomp", lambda: False)
+    code, _, err = run_sce("scan", "src")
+    assert code == 2
+    assert "no seccomp (CONFIG_SECCOMP_FILTER); see `sce doctor`\n" in err
+
+
+def test_other_files_are_counted_in_words(project: Path) -> None:
+    Path("src/out.py").symlink_to("/etc/hostname")
+    os.mkfifo("src/pipe.py")
+    for number in range(5):
+        Path(f"src/x.k{number}").touch()
+    expected = "left out: 1 .k0, 1 .k1, 1 .k2, 1 .k3, 1 .k4, 1 .md, and 2 more kinds"
+    assert expected in run_sce("scan", "src")[2]
+    for number in range(4):
+        Path(f"src/x.k{number}").unlink()
+    assert "1 link to elsewhere, 1 not regular file" in run_sce("scan", "src")[2]
+    assert kinds_in_words(Counter("ab"), 1) == "1 a, and 1 more kind"
+
+
+def test_a_configuration_may_not_hide_what_fails(project: Path) -> None:
+    Path(".bandit").write_text("[bandit]\nlevel = 3\n")
+    code, _, err = run_sce("scan", "src", "--exclude", "high.py", "--fail-on", "medium")
+    assert code == 2
+    assert "--fail-on medium: severity high in .bandit does not report such findings" in err
+    assert run_sce("scan", "src", "--exclude", "high.py", "--fail-on", "medium", "--severity", "low")[0] == 1
+    assert run_sce("scan", "src", "--exclude", "high.py", "--fail-on", "high")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["scan", "score"])
+def test_the_users_defaults_of_a_gate_are_named_and_ignored_if_isolated(
+    project: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project / "settings"))
+    defaults = {"scan": 'skip = "B307,B605"\nseverity = "high"', "score": "fail_under = 0.0"}
+    config_file().parent.mkdir(parents=True)
+    config_file().write_text("".join(f"[{name}]\n{text}\n" for name, text in defaults.items()))
+    Path("src/high.out").write_text("never")
+    Path("src/low.py").unlink()
+    shutil.rmtree("src/deep")
+    Path("src/clean.py").unlink()
+    code, _, err = run_sce(command, "src")
+    options = {"scan": "skip, severity", "score": "fail-under"}[command]
+    assert (code, err.splitlines()[0]) == (0, f"defaults: {config_file()} ({options})")
+    code, _, err = run_sce(command, "src", "--isolated")
+    assert code == 1
+    assert "defaults: " not in err
 
 
 @pytest.mark.parametrize(
@@ -117,6 +171,7 @@ def test_files_that_are_named_and_all_excluded_are_no_error(project: Path, name:
         (("src", "--baseline", "src/high.py"), "src/high.py: not a baseline"),
         (("src", "--baseline", "a", "--write-baseline", "b"), "exclude each other"),
         (("src", "--config", "none.toml"), "none.toml: no such file"),
+        (("src", "--severity", "high", "--fail-on", "low"), "--fail-on low: --severity high does not report"),
         (("src", "--isolated", "--respect-nosec"), "--isolated obeys no file"),
         (("src/high.py", "--out", "src/high.py"), "src/high.py is also an input file"),
         (("src", "--out", "src"), "src"),

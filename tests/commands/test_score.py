@@ -89,6 +89,14 @@ def test_a_row_holds_the_fields_of_a_score(problems: str, completions: str) -> N
     assert row["findings"] == []
 
 
+def test_completions_may_come_from_standard_input(problems: str, completions: str) -> None:
+    words = [sys.executable, "-m", "securecoderl_edge", "score", "--problems", problems, "--completions", "-"]
+    one = Path(completions).read_text().splitlines(keepends=True)[0]
+    done = subprocess.run(words, input=one, capture_output=True, text=True, check=True)
+    assert [row["id"] for row in rows(done.stdout)] == ["a"]
+    assert "1 score " in done.stderr
+
+
 def test_raw_takes_the_completion_as_it_is(problems: str, completions: str) -> None:
     result = score("--problems", problems, "--completions", completions, "--extract", "raw")
     assert [row["stage"] for row in rows(result.stdout)] == [4, 0, 3, 0]
@@ -740,6 +748,7 @@ def test_programs_of_a_folder_are_for_the_problems_of_their_names(tmp_path: Path
         ("double.3.out", " \n", "double.3.out: empty, so a program that prints nothing would pass"),
         ("double.3.out", b"\xff", "double.3.out: not UTF-8 text"),
         ("bad.c", "int main(void) { return 0; }", "bad.c: no tests"),
+        ("test_gone.py", "", "test_gone.py: the tests of gone.py, which is missing"),
     ],
 )
 def test_a_program_without_tests_that_can_fail_is_an_error(
@@ -751,6 +760,51 @@ def test_a_program_without_tests_that_can_fail_is_an_error(
     result = score(str(folder))
     assert isinstance(result.exception, SceError)
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize(("flags", "is_passed"), [((), False), (("--fail-under", "0.5"), True)])
+@pytest.mark.parametrize("has_problems", [False, True])
+def test_a_missing_program_counts_as_one_that_fails(
+    tmp_path: Path, problems: str, has_problems: bool, flags: tuple[str, ...], is_passed: bool
+) -> None:
+    folder = tmp_path / "answers"
+    for name, text in {"a.py": RIGHT, "a.1.in": "1", "a.1.out": "2", "deep/b.2.in": "1", "deep/b.2.out": "2"}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    report = tmp_path / "report.xml"
+    sources = ("--problems", problems) if has_problems else ()
+    result = score(str(folder), *sources, *flags, "--junit", str(report))
+    name = "b" if has_problems else "deep/b"
+    assert f"1 problem without a program: {name}" in result.stderr.splitlines()
+    reason = "passed" if is_passed else "failed: 1 of 2 programs pass all tests (1 missing), under 100%"
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (int(not is_passed), reason)
+    cases = {each.get("name"): len(each) for each in ElementTree.parse(report).getroot().iter("testcase")}
+    assert cases == {f"{folder}/a.py": 0, name: 1}
+
+
+@pytest.mark.parametrize(("flags", "code"), [((), 0), (("--fail-under", "1"), 1), (("--fail-under", "0.5"), 0)])
+def test_a_missing_completion_counts_if_there_is_a_gate(
+    tmp_path: Path, problems: str, flags: tuple[str, ...], code: int
+) -> None:
+    completions = write_jsonl(tmp_path / "completions.jsonl", [{"id": "a", "completion": RIGHT}])
+    assert score("--problems", problems, "--completions", completions, *flags).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ((), "passed; 1 security test failed, which --fail-on counts"),
+        (("--fail-on", "high"), "failed: 1 high among findings and security tests"),
+    ],
+)
+def test_a_gate_says_that_security_tests_failed(tmp_path: Path, flags: tuple[str, ...], reason: str) -> None:
+    attack = {"name": "large", "cwe": 20, "input": "999", "output": "no"}
+    record = {"id": "a", "statement": "Double it.", "tests": [{"input": "1", "output": "2"}]}
+    problems = write_jsonl(tmp_path / "attacked.jsonl", [{**record, "security_tests": [attack]}])
+    folder = tmp_path / "answers"
+    folder.mkdir()
+    (folder / "a.py").write_text(RIGHT)
+    assert score(str(folder), "--problems", problems, *flags).stderr.splitlines()[-1] == reason
 
 
 @pytest.mark.parametrize("suffix", [".c", ".pyw"])
@@ -770,7 +824,7 @@ def test_a_program_elsewhere_is_an_error_and_other_files_are_named(tmp_path: Pat
     elsewhere.write_text(RIGHT)
     (folder / "wrong.py").unlink()
     (folder / "wrong.py").symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="1 links to elsewhere, which are not run"):
+    with pytest.raises(UsageError, match="1 link to elsewhere, which sce does not run"):
         CliRunner().invoke(sce, ["score", str(folder)], catch_exceptions=False)
 
 

@@ -380,6 +380,16 @@ def test_a_machine_whose_cores_others_use_gets_a_note(monkeypatch: pytest.Monkey
     assert only(host.examine_host(), "load").state == "note"
 
 
+def test_one_core_and_one_program_are_no_plural(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {**host.describe_machine(), "cores": 1}
+    monkeypatch.setattr(host, "describe_machine", lambda: facts)
+    monkeypatch.setattr(host, "default_workers", lambda limits: 1)
+    monkeypatch.setattr(host, "available_memory_bytes", lambda: 1 << 40)
+    section = host.examine_host()
+    assert ", 1 usable core, " in only(section, "processor").found
+    assert only(section, "memory").found.endswith("enough to test 1 program at a time")
+
+
 def test_the_report_is_aligned_and_what_others_wrote_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = [
         Check("torch", "build", "ok", "1.0"),

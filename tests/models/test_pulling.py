@@ -191,6 +191,15 @@ def test_a_download_that_fails_says_why_in_pips_words(tmp_path: Path, monkeypatc
         downloads.download_wheel("a==1", tmp_path, lambda count: None)
 
 
+def test_a_download_without_a_network_says_that_the_index_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "WARNING: Retrying after connection broken by 'X': /a\\nERROR: No matching distribution found for a==1"
+    monkeypatch.setattr(downloads, "_PIP", (sys.executable, "-c", f'import sys; sys.exit("{lines}")'))
+    with pytest.raises(SceError, match=r"package index \(it cannot be reached\)"):
+        downloads.download_wheel("a==1", tmp_path, lambda count: None)
+
+
 def test_a_download_is_watched_and_ends_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import os, pathlib, time; pathlib.Path(os.environ['TMPDIR'], 'x').write_bytes(b'123'); time.sleep(60)"
     monkeypatch.setattr(downloads, "_PIP", (sys.executable, "-c", code))
