@@ -26,7 +26,7 @@ from securecoderl_edge.export.dispatch import (
     find_source,
     target_of,
 )
-from securecoderl_edge.export.run import QUANTS, ExportResult, export_merged
+from securecoderl_edge.export.run import QUANTS, ExportResult, export_merged, require_packages
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.gpus import device_setting
@@ -107,6 +107,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         _verify(Path(config.verify), source, config)
         return
     spec = find_source(source)
+    require_packages(config.format)
     check_childs_device(config.device)
     base = spec.folder()
     if config.portable and config.format != "onnx":

@@ -12,7 +12,7 @@ from securecoderl_edge.commands.console import data, new_console, say, show_tabl
 from securecoderl_edge.commands.names import PATH, REMOVABLE, STORED
 from securecoderl_edge.commands.options import examples
 from securecoderl_edge.config import JSON_HELP
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import UsageError, missing_extras
 from securecoderl_edge.text import escape_controls
 
 _PIPE_WIDTH = 240
@@ -41,8 +41,8 @@ _LINES = 20  # of progress, without a terminal
 def models(ctx: click.Context, as_json: bool) -> None:
     """List, pull and remove models that have a name.
 
-    Without a command it lists them: size, license, estimated memory, whether it fits into the memory that is free now,
-    measured speed and pass@1, and the file. A name can be given wherever a model is named.
+    Without a command it lists them: size, license, estimated memory, whether it fits into the free memory or which
+    extra it needs, measured speed and pass@1, and the file. A name can be given wherever a model is named.
     """
     if ctx.invoked_subcommand is None and as_json:
         click.echo(json.dumps(_rows(), indent=1))
@@ -127,7 +127,8 @@ def alias(name: str, file: Path) -> None:
 def _rows() -> list[dict[str, Any]]:
     """All named models, then the user's aliases; without a path those that are not here."""
     from securecoderl_edge.models.catalog import NAMED, ORIGINS, SIZES, NamedModel, memory_needed
-    from securecoderl_edge.models.files import BUILT_IN, POLICY_ADAPTERS, smollm2_file
+    from securecoderl_edge.models.files import BUILT_IN, POLICY_ADAPTERS, SMOLLM2, smollm2_file
+    from securecoderl_edge.models.packages import COMPUTED_BY
     from securecoderl_edge.models.stored import aliases, stored_path
     from securecoderl_edge.system.machine import available_memory_bytes
 
@@ -141,8 +142,11 @@ def _rows() -> list[dict[str, Any]]:
         if adapter := POLICY_ADAPTERS.get(model.name):
             path, size = path and adapter, size + adapter.stat().st_size
         needed = memory_needed(size)
+        missing = [*missing_extras(COMPUTED_BY["hf" if base in BUILT_IN else "gguf"])]
+        missing += [SMOLLM2] if base == SMOLLM2 and path is None else []
         row = {"name": model.name, "parameters": model.parameters, "license": model.license, "bytes": size}
-        row |= {"memory_bytes": needed, "fits": needed <= free, "path": str(path.resolve()) if path and files else None}
+        row |= {"memory_bytes": needed, "fits": needed <= free, "missing_extras": missing}
+        row |= {"path": str(path.resolve()) if path and files else None}
         rows.append(row | {"tokens_per_second": model.tokens_per_second, "pass_at_1": model.pass_at_1})
     return rows
 
@@ -165,7 +169,11 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "size": f"{row['bytes'] / 1e9:.2f} GB",
             "license": row["license"],
             "memory": f"{row['memory_bytes'] / 1e9:.2f} GB",
-            "fits": "yes" if row["fits"] else "no",
+            "fits": f"needs {', '.join(row['missing_extras'])}"
+            if row["missing_extras"]
+            else "yes"
+            if row["fits"]
+            else "no",
             "measured": ", ".join(
                 text.format(value)
                 for text, value in (("{:.0f} tokens/s", speed), ("pass@1 {:.0f} %", rate and 100 * rate))

@@ -265,9 +265,30 @@ def test_the_list_has_every_model_with_its_size_and_place() -> None:
     assert "tokens/s, pass@1 71 %" in shown[-1]
 
 
+def test_the_list_names_the_extra_that_a_model_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "smollm2_file", lambda: None)
+    for package in ("torch", "llama_cpp"):
+        monkeypatch.setitem(sys.modules, package, None)
+    shown = {line.split()[0]: line for line in run_sce("models")[1].splitlines()}
+    assert "needs train" in shown["nano"]
+    assert "needs gguf, smollm2" in shown["smollm2"]
+    assert "needs gguf" in shown["qwen-0.5b-coder"]
+
+
 def test_no_line_of_a_table_in_a_pipe_ends_in_blanks() -> None:
     lines = run_sce("models")[1].splitlines()
     assert [line.rstrip() for line in lines] == lines
+
+
+def test_a_command_names_all_extras_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_pulled("qwen-0.5b")
+    for package in ("uvicorn", "torch", "llama_cpp"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert "uvicorn and llama_cpp are not installed" in (line := told("serve", "-m", "qwen-0.5b"))
+    assert "[serve,gguf]" in line
+    assert "[serve,train]" in told("serve", "-m", "nano")
+    assert "uvicorn is not installed" in told("serve", "--reward")
+    assert "[gguf,train]" in told("export", "nano")
 
 
 def test_a_model_that_is_not_here_has_its_size_and_memory_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
