@@ -17,7 +17,7 @@ from securecoderl_edge.commands.generate_edit import edit
 from securecoderl_edge.commands.generate_flags import GenerateFlags
 from securecoderl_edge.commands.generate_output import activity, show_answer, style_of
 from securecoderl_edge.commands.names import PATH
-from securecoderl_edge.commands.options import adapter_option, examples, gathered, model_option, options_from
+from securecoderl_edge.commands.options import Integer, adapter_option, examples, gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.generation.inputs import given_tests, prompt_problem, read_prompt, read_requests
@@ -57,7 +57,7 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
 @click.option(
     "-n",
     "n",
-    type=click.IntRange(1, MAX_SAMPLES),
+    type=Integer(1, MAX_SAMPLES),
     default=1,
     show_default=True,
     help="Programs to sample; the best one is printed.",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from securecoderl_edge.commands.console import data, new_console, say, show_table, talk, track
-from securecoderl_edge.commands.names import PATH, REMOVABLE, STORED
+from securecoderl_edge.commands.names import PATH, PULLABLE, REMOVABLE, STORED
 from securecoderl_edge.commands.options import examples
 from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.errors import UsageError, missing_extras
@@ -51,7 +51,7 @@ def models(ctx: click.Context, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("name", type=STORED)
+@click.argument("name", type=PULLABLE)
 def pull(name: str) -> None:
     """Download a model to the user's cache, and check its SHA-256.
 
@@ -59,7 +59,7 @@ def pull(name: str) -> None:
     index of pip. Nothing is installed. The same command resumes an interrupted download.
     """
     from securecoderl_edge.models.catalog import ORIGINS, POLICIES
-    from securecoderl_edge.models.files import SMOLLM2, gguf_file
+    from securecoderl_edge.models.files import BUILT_IN, SMOLLM2, gguf_file
     from securecoderl_edge.models.pulling import pull as pull_model
 
     if base := POLICIES.get(name):
@@ -68,8 +68,11 @@ def pull(name: str) -> None:
     if name == SMOLLM2:
         say(f"{name} comes by pip and is here: {gguf_file(SMOLLM2)}")  # or the command that installs it
         return
+    if name in BUILT_IN:
+        say(f"{name} is part of this package: nothing to pull")
+        return
     if name not in ORIGINS:
-        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(ORIGINS)}")
+        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join((*ORIGINS, *POLICIES))}")
     total = ORIGINS[name].bytes // _MEGABYTE
     step = 1 if talk.is_terminal else total // _LINES
     shown = set()
