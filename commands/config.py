@@ -106,7 +106,7 @@ def _checked(root: click.Command, key: str, value: Any) -> tuple[str, Any]:
     try:
         option.type_cast_value(click.Context(root), value)
     except click.UsageError as error:
-        raise UsageError(f"{key} = {value}: {error.message}") from None
+        raise UsageError(f"{key.replace('_', '-')} = {value}: {error.message}") from None
     return str(option.name), value
 
 

@@ -372,7 +372,7 @@ def test_defaults_are_shown_set_and_removed() -> None:
     [
         ("generate.max-tokns", "5", "unknown key 'generate.max-tokns'. Did you mean generate.max-tokens?"),
         ("generate.max_tokns", "5", "unknown key 'generate.max-tokns'. Did you mean generate.max-tokens?"),
-        ("generate.max-tokens", "abc", "'abc' is not a whole number"),
+        ("generate.max-tokens", "abc", "generate.max-tokens = abc: 'abc' is not a whole number"),
         ("generate.temperature", "abc", "'abc' is not a number"),
         ("model", "nano", "generate.model"),
         ("genrate.n", "5", "Did you mean generate.n"),
