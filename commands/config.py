@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from securecoderl_edge.config import apply_overrides, read_toml, to_toml
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.folders import config_file
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import escape_controls, nearest
 
 
 @click.group(
@@ -98,14 +97,16 @@ def _checked(root: click.Command, key: str, value: Any) -> tuple[str, Any]:
         raise UsageError("sce train takes no defaults. Its settings belong into a recipe: sce train --recipe FILE.toml")
     option = _options(root, command).get(name.replace("-", "_"))
     if option is None:
-        known = [f"{each}.{name}" for each in _commands(root) for name in _options(root, each)]
-        near = [each for each in known if each.endswith(f".{key}")] or difflib.get_close_matches(key, known, 3)
-        raise UsageError(f"unknown key {key!r}. " + (f"Did you mean {', '.join(near)}?" if near else "See sce --help"))
+        key = key.replace("_", "-")
+        own = [command] if _options(root, command) else _commands(root)
+        known = [f"{each}.{name.replace('_', '-')}" for each in own for name in _options(root, each)]
+        near = ", ".join(each for each in known if each.endswith(f".{key}")) or nearest(key, known)
+        raise UsageError(f"unknown key {key!r}. " + (f"Did you mean {near}?" if near else "See sce --help"))
     value = tuple(value) if isinstance(value, list) else value
     try:
         means = option.type_cast_value(click.Context(root), value)
     except click.UsageError as error:
-        raise UsageError(f"{key} = {value}: {error.message}") from None
+        raise UsageError(f"{key.replace('_', '-')} = {value}: {error.message}") from None
     if option.name == "sandbox" and means == "off":
         raise UsageError(f"{key} = {value}: no default switches the isolation of programs off. Type --sandbox off.")
     return str(option.name), value

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.table import Column, Table
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.text import escape_controls, without_commands
@@ -29,6 +29,16 @@ def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
     """A console without markup and highlighting: names and programs may contain brackets."""
     kind = _Diagnostics if stderr else Console
     return kind(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print a table; its lines end in no blanks, except on a terminal."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as shown:
+        console.print(table)
+    console.print("\n".join(line.rstrip() for line in shown.get().splitlines()), soft_wrap=True)
 
 
 def write_nowhere(descriptor: int) -> None:

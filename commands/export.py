@@ -26,7 +26,7 @@ from securecoderl_edge.export.dispatch import (
     find_source,
     target_of,
 )
-from securecoderl_edge.export.run import QUANTS, ExportResult, export_merged
+from securecoderl_edge.export.run import QUANTS, ExportResult, export_merged, require_packages
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.gpus import device_setting
@@ -87,13 +87,13 @@ class ExportConfig:
         "sce export --verify runs/starter/exports/starter-q8_0.gguf",
     )
 )
-@click.argument("source", type=MODEL, required=False, metavar="[RUN|HF_DIR]")
+@click.argument("source", type=MODEL, required=False, metavar="[RUN|MODEL]")
 @options_from(ExportConfig)
 def export(source: str | None, config: ExportConfig) -> None:
     """Export a model to GGUF or ONNX files, verified against the original.
 
-    RUN is a training run or one of its phases (default: the latest run). HF_DIR is a Hugging Face folder, a
-    GGUF file, nano, nano-c or smollm2.
+    RUN is a training run or one of its phases (default: the latest run). MODEL is a Hugging Face folder, a
+    GGUF file or a name, such as nano.
 
     llama.cpp or onnxruntime loads each file. Its tokens, logits and greedy text are compared with the original model in
     transformers, and the file is deleted if they disagree. Merged Hugging Face folders are not compared.
@@ -107,6 +107,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         _verify(Path(config.verify), source, config)
         return
     spec = find_source(source)
+    require_packages(config.format)
     check_childs_device(config.device)
     base = spec.folder()
     if config.portable and config.format != "onnx":

@@ -17,7 +17,7 @@ from securecoderl_edge.commands.generate_edit import edit
 from securecoderl_edge.commands.generate_flags import GenerateFlags
 from securecoderl_edge.commands.generate_output import activity, show_answer, style_of
 from securecoderl_edge.commands.names import PATH
-from securecoderl_edge.commands.options import adapter_option, examples, gathered, model_option, options_from
+from securecoderl_edge.commands.options import Integer, adapter_option, examples, gathered, model_option, options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.answering import Answerer
 from securecoderl_edge.generation.inputs import given_tests, prompt_problem, read_prompt, read_requests
@@ -57,7 +57,7 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
 @click.option(
     "-n",
     "n",
-    type=click.IntRange(1, MAX_SAMPLES),
+    type=Integer(1, MAX_SAMPLES),
     default=1,
     show_default=True,
     help="Programs to sample; the best one is printed.",
@@ -102,7 +102,7 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
     default=None,
     help="Print the program, or the raw completion.  [default: the program]",
 )
-@click.option("--jsonl", type=PATH, help="File of prompts, one JSON object per line.")
+@click.option("--jsonl", type=PATH, help="File of prompts, one JSON object per line; - for standard input.")
 @click.option("--edit", type=PATH, help="Python file to change as PROMPT asks; prints a diff.")
 @click.option("--write", is_flag=True, help="With --edit: write the file, if the best edit passes its checks.")
 @gathered(GenerateFlags, "flags")
@@ -133,11 +133,12 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
     spec = resolve_adapted(flags.model, flags.adapter, flags.language)
     language = flags.language or spec.language()
     given = given_tests(flags.tests_file, flags.tests, flags.assertions)
+    # A process may be started without a standard input or output.
+    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
     if flags.jsonl is not None:
-        problems = read_requests(flags.jsonl, language)
+        problems = read_requests(flags.jsonl, language, stdin)
     else:
-        # A process may be started without a standard input or output.
-        text = read_prompt(flags.prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
+        text = read_prompt(flags.prompt, stdin)
         if flags.prompt is not None and os.path.isfile(flags.prompt):
             say(f"the prompt is the name of a file; for its text write @{flags.prompt}")
         problems = [prompt_problem(text, language, given)]

@@ -16,6 +16,7 @@ from securecoderl_edge.generation.edited_file import EditedFile, read_edited_fil
 from securecoderl_edge.generation.examples import Examples
 from securecoderl_edge.generation.inputs import given_tests, prompt_problem, read_prompt
 from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.test_file import read_test_file
 from securecoderl_edge.runtimes.adapted import resolve_adapted
@@ -51,7 +52,8 @@ def edit(config: RuntimeSettings, sampled: SamplingSettings, flags: GenerateFlag
         raise UsageError("--edit never shows the tests to the model. Leave out --hide-tests.")
     if flags.language not in (None, PYTHON.name):
         raise UsageError("--edit changes Python files only. Leave out --language.")
-    instruction = read_prompt(flags.prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
+    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
+    instruction = read_prompt(flags.prompt, stdin, f"the change of {flags.edit}")
     file = read_edited_file(flags.edit)
     problem = _problem(file, flags)
     spec = resolve_adapted(flags.model, flags.adapter, PYTHON.name)
@@ -62,7 +64,9 @@ def edit(config: RuntimeSettings, sampled: SamplingSettings, flags: GenerateFlag
         say(note)
     with Scorer(sandbox=config.sandbox) as scorer:
         task = edit_task(scorer, file, instruction, problem)
-        if problem.test_count:
+        if parse(file.text) is None:
+            say(f"before the edit: {file.path} does not parse")
+        elif problem.test_count:
             say(f"before the edit: passed {task.before.passed}/{task.before.total} tests")
         model = opened(spec, config, thinking=sampled.thinking, reuses_prefixes=flags.repairs > 0)
         started = time.monotonic()

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from securecoderl_edge.commands.console import data, new_console, say, talk, track
-from securecoderl_edge.commands.names import PATH, REMOVABLE, STORED
+from securecoderl_edge.commands.console import data, new_console, say, show_table, talk, track
+from securecoderl_edge.commands.names import PATH, PULLABLE, REMOVABLE, STORED
 from securecoderl_edge.commands.options import examples
 from securecoderl_edge.config import JSON_HELP
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import UsageError, missing_extras
 from securecoderl_edge.text import escape_controls
 
 _PIPE_WIDTH = 240
@@ -41,8 +41,8 @@ _LINES = 20  # of progress, without a terminal
 def models(ctx: click.Context, as_json: bool) -> None:
     """List, pull and remove models that have a name.
 
-    Without a command it lists them: size, license, estimated memory, whether it fits into the memory that is free now,
-    measured speed and pass@1, and the file. A name can be given wherever a model is named.
+    Without a command it lists them: size, license, estimated memory, whether it fits into the free memory or which
+    extra it needs, measured speed and pass@1, and the file. A name can be given wherever a model is named.
     """
     if ctx.invoked_subcommand is None and as_json:
         click.echo(json.dumps(_rows(), indent=1))
@@ -51,7 +51,7 @@ def models(ctx: click.Context, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("name", type=STORED)
+@click.argument("name", type=PULLABLE)
 def pull(name: str) -> None:
     """Download a model to the user's cache, and check its SHA-256.
 
@@ -59,7 +59,7 @@ def pull(name: str) -> None:
     index of pip. Nothing is installed. The same command resumes an interrupted download.
     """
     from securecoderl_edge.models.catalog import ORIGINS, POLICIES
-    from securecoderl_edge.models.files import SMOLLM2, gguf_file
+    from securecoderl_edge.models.files import BUILT_IN, SMOLLM2, gguf_file
     from securecoderl_edge.models.pulling import pull as pull_model
 
     if base := POLICIES.get(name):
@@ -68,8 +68,11 @@ def pull(name: str) -> None:
     if name == SMOLLM2:
         say(f"{name} comes by pip and is here: {gguf_file(SMOLLM2)}")  # or the command that installs it
         return
+    if name in BUILT_IN:
+        say(f"{name} is part of this package: nothing to pull")
+        return
     if name not in ORIGINS:
-        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(ORIGINS)}")
+        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join((*ORIGINS, *POLICIES))}")
     total = ORIGINS[name].bytes // _MEGABYTE
     step = 1 if talk.is_terminal else total // _LINES
     shown = set()
@@ -127,7 +130,8 @@ def alias(name: str, file: Path) -> None:
 def _rows() -> list[dict[str, Any]]:
     """All named models, then the user's aliases; without a path those that are not here."""
     from securecoderl_edge.models.catalog import NAMED, ORIGINS, SIZES, NamedModel, memory_needed
-    from securecoderl_edge.models.files import BUILT_IN, POLICY_ADAPTERS, smollm2_file
+    from securecoderl_edge.models.files import BUILT_IN, POLICY_ADAPTERS, SMOLLM2, smollm2_file
+    from securecoderl_edge.models.packages import COMPUTED_BY
     from securecoderl_edge.models.stored import aliases, stored_path
     from securecoderl_edge.system.machine import available_memory_bytes
 
@@ -141,8 +145,11 @@ def _rows() -> list[dict[str, Any]]:
         if adapter := POLICY_ADAPTERS.get(model.name):
             path, size = path and adapter, size + adapter.stat().st_size
         needed = memory_needed(size)
+        missing = [*missing_extras(COMPUTED_BY["hf" if base in BUILT_IN else "gguf"])]
+        missing += [SMOLLM2] if base == SMOLLM2 and path is None else []
         row = {"name": model.name, "parameters": model.parameters, "license": model.license, "bytes": size}
-        row |= {"memory_bytes": needed, "fits": needed <= free, "path": str(path.resolve()) if path and files else None}
+        row |= {"memory_bytes": needed, "fits": needed <= free, "missing_extras": missing}
+        row |= {"path": str(path.resolve()) if path and files else None}
         rows.append(row | {"tokens_per_second": model.tokens_per_second, "pass_at_1": model.pass_at_1})
     return rows
 
@@ -165,7 +172,11 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "size": f"{row['bytes'] / 1e9:.2f} GB",
             "license": row["license"],
             "memory": f"{row['memory_bytes'] / 1e9:.2f} GB",
-            "fits": "yes" if row["fits"] else "no",
+            "fits": f"needs {', '.join(row['missing_extras'])}"
+            if row["missing_extras"]
+            else "yes"
+            if row["fits"]
+            else "no",
             "measured": ", ".join(
                 text.format(value)
                 for text, value in (("{:.0f} tokens/s", speed), ("pass@1 {:.0f} %", rate and 100 * rate))
@@ -176,7 +187,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
             "here": "yes" if row["path"] else "no",
         }
         table.add_row(*(escape_controls(cells[name]) for name in columns))
-    console.print(table)
+    show_table(table, console)
     if size := sum(path.stat().st_size for path in converted_weights()):
         say(f"earlier versions left {size / 1e9:.2f} GB of converted weights. Delete them: sce models clean")
     say("to get a model: sce models pull NAME; smollm2 comes with the extra smollm2")

@@ -46,6 +46,12 @@ def _names() -> list[str]:
     return [*MODEL_NAMES, *aliases()]
 
 
+def _pullable() -> list[str]:
+    from securecoderl_edge.models.catalog import ORIGINS, POLICIES
+
+    return [*ORIGINS, *POLICIES]
+
+
 def _removable() -> list[str]:
     from securecoderl_edge.models.stored import aliases, pulled
 
@@ -67,6 +73,7 @@ def _recipes() -> list[str]:
 PATH, PATH_TEXT, FOLDER = _Path(path_type=Path), _Path(), _Path(path_type=Path, file_okay=False)
 MODEL = _NameOrPath("MODEL", lambda: [*_names(), *_runs()])
 STORED = _NameOrPath("NAME", _names, is_path=False)
+PULLABLE = _NameOrPath("NAME", _pullable, is_path=False)
 REMOVABLE = _NameOrPath("NAME", _removable, is_path=False)
 PROBLEMS = _NameOrPath("FILE", _problem_sets)
 RECIPE = _NameOrPath("NAME|FILE", _recipes)

@@ -13,6 +13,7 @@ import click
 
 from securecoderl_edge.commands.names import MODEL, PROBLEMS, RECIPE, RUN
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.text import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
@@ -112,7 +113,8 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
         items = tuple(item.strip() for item in str(value).split(",") if item.strip())
         for item in items:
             if self.choices and item not in self.choices:
-                self.fail(f"{item!r} is not one of {', '.join(self.choices)}", param, ctx)
+                hint = did_you_mean(item, self.choices)
+                self.fail(f"{item!r} is not one of {', '.join(self.choices)}{hint and '.' + hint}", param, ctx)
         return items
 
 
@@ -150,10 +152,24 @@ class FiniteFloat(click.FloatRange):
     """A number within bounds; NaN and infinity are errors."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a number.", param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
-        return number
+        return super().convert(value, param, ctx)
+
+
+class Integer(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            int(value)
+        except (TypeError, ValueError, OverflowError):
+            self.fail(f"{value!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _NumberOrAuto(click.IntRange):
@@ -196,4 +212,4 @@ def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
         return FiniteFloat(*bounds)
     if kind is int and (field.metadata["metavar"] or "").endswith(f"|{_AUTO}"):
         return _NumberOrAuto(*bounds)
-    return click.IntRange(*bounds) if kind is int and bounds != (None, None) else kind
+    return Integer(*bounds) if kind is int and bounds != (None, None) else kind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import new_console, say, talk, track
+from securecoderl_edge.commands.console import new_console, say, show_table, talk, track
 from securecoderl_edge.commands.gate import counted
 from securecoderl_edge.commands.score_gate import check_gate
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
@@ -89,4 +89,4 @@ def show_summary(scores: Sequence[Score]) -> None:
         if summary[sign]:
             table.add_row(f"{sign.replace('_', ' ')} %", f"{summary[sign] * 100:.1f}")
     console = talk if talk.is_terminal else new_console(stderr=True, width=80)
-    console.print(table)
+    show_table(table, console)

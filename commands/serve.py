@@ -14,7 +14,8 @@ from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import say, warn_of_level
 from securecoderl_edge.commands.options import adapter_option, examples, model_option, options_from
-from securecoderl_edge.errors import UsageError, needs
+from securecoderl_edge.errors import UsageError, check_extras, missing_extras
+from securecoderl_edge.models.packages import COMPUTED_BY
 from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import DEFAULT_PARALLEL, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS
@@ -53,17 +54,17 @@ def serve(
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
-    with needs("uvicorn", "serve"):
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    from securecoderl_edge.serving.server import ServedModel, Server, address_of, listen
-
     if config.sandbox == "off":
         raise UsageError("--sandbox off: a server runs programs for others and must isolate them. Leave it out")
     key = config.api_key()
     os.environ.pop(KEY_VARIABLE, None)  # child processes do not need it
     is_named = click.get_current_context().get_parameter_source("model") is ParameterSource.COMMANDLINE
     spec = resolve_adapted(model, adapter) if is_named or adapter or not config.reward else None
+    needed: dict[str, tuple[str, ...]] = {"serve": ("uvicorn", "starlette")}
+    if missing_extras(needed):  # else the checks of the model say more
+        check_extras(needed | (COMPUTED_BY[spec.kind] if spec else {}))
+    from securecoderl_edge.serving.server import ServedModel, Server, address_of, listen
+
     warn_of_level(config.sandbox)
     if spec is not None:
         check_runtime([spec], config, say)

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from securecoderl_edge.commands.console import data, new_console
+from securecoderl_edge.commands.console import data, new_console, show_table
 from securecoderl_edge.config import JSON_HELP
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import (
@@ -125,7 +125,7 @@ def _print(console: Console, table: Table) -> None:
         )
     for row in table.rows:
         shown.add_row(*map(escape_controls, row), style="dim" if row[-1] == NOT_DISTINGUISHABLE else "")
-    console.print(shown)
+    show_table(shown, console)
     console.print()
 
 
@@ -138,5 +138,5 @@ def _print_below(console: Console, summary: EvaluationSummary) -> None:
         for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
             shown.add_row(title, escape_controls(cell))
     console.print(escape_controls(summary.label), style="bold")
-    console.print(shown)
+    show_table(shown, console)
     console.print()

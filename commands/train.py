@@ -16,7 +16,7 @@ import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level, write_nowhere
 from securecoderl_edge.commands.names import PATH, RECIPE
-from securecoderl_edge.commands.options import FiniteFloat, examples, options_from
+from securecoderl_edge.commands.options import FiniteFloat, Integer, examples, options_from
 from securecoderl_edge.commands.train_plan import print_plan
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
@@ -72,7 +72,7 @@ TIME_IS_UP = 75
     metavar="N",
     help=f"End after N minutes with a checkpoint and exit code {TIME_IS_UP}; the same command resumes.",
 )
-@click.option("--max-steps", type=click.IntRange(1), help="Maximum number of updates per phase.")
+@click.option("--max-steps", type=Integer(1), help="Maximum number of updates per phase.")
 @click.option(
     "--set",
     "overrides",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from securecoderl_edge.commands.console import data, duration
+from securecoderl_edge.commands.console import data, duration, show_table
 from securecoderl_edge.text import escape_controls
 from securecoderl_edge.training.phase_settings import RL_PHASES
 
@@ -72,7 +72,7 @@ def _print_phases(plan: Plan) -> None:
             "-" if phase.seconds_per_update is None else f"{phase.seconds_per_update:.2f}",
             "-" if phase.seconds is None else duration(phase.seconds),
         )  # fmt: skip
-    data.print(table)
+    show_table(table, data)
 
 
 def _print_memory(plan: Plan) -> None:
@@ -93,6 +93,6 @@ def _print_memory(plan: Plan) -> None:
             label = part if group == "always" else f"{group}: {part}"
             row(label, [getattr(memory, group).get(part) for memory in plans])
     row("peak", [memory.peak for memory in plans])
-    data.print(table)
+    show_table(table, data)
     without = "" if all(memory.is_whole for memory in plans) else ", without the memory of sampling"
     data.print(f"fits in {plan.limit_bytes / 2**30:.3g} GiB{without}")

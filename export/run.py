@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, check_extras
 from securecoderl_edge.export import onnx
 from securecoderl_edge.export.agreement import Agreement, check_as_recorded, wider
 from securecoderl_edge.export.gguf import OWN_TYPES, write_adapter
@@ -32,6 +31,7 @@ from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.gguf.header import BASE_KEY, header_strings, read_header
+from securecoderl_edge.models.packages import COMPUTED_BY
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.names import MODEL
 from securecoderl_edge.system.files import (
@@ -45,6 +45,13 @@ from securecoderl_edge.system.files import (
 from securecoderl_edge.system.machine import installed
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
+# By format: an extra next to torch's, and packages of it.
+_PACKAGES: dict[str, dict[str, tuple[str, ...]]] = {
+    "gguf": {"gguf": ("gguf", "llama_cpp")},
+    "adapter": {"gguf": ("gguf", "llama_cpp")},
+    "onnx": {"onnx": ("onnx", "onnxruntime")},
+    "hf": {},
+}
 
 
 M = TypeVar("M", bound=Manifest)
@@ -73,7 +80,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
     """
     if quant not in QUANTS:
         raise UsageError(f"unknown quantization {quant!r}; choose from {', '.join(QUANTS)}")
-    _require_packages()
+    require_packages("gguf")
     check_output_file(out, workbench.base, workbench.adapter)
     identity = _ExportIdentity.of(workbench, quant, workbench.source_file)
     if earlier := _find_earlier(out, GgufManifest, identity, force, lambda _: _has_pre_tokenizer(out, workbench)):
@@ -102,7 +109,7 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
     base, adapter = workbench.base, workbench.adapter
     if adapter is None:
         raise UsageError(f"{base.name} is a base model without an adapter. Export a training run or an adapter folder.")
-    _require_packages()
+    require_packages("gguf")
     check_output_file(out, base, adapter)
     identity = _ExportIdentity.of(workbench, quant)
     digest = known_sha256(workbench.gguf_base) if workbench.gguf_base else None
@@ -131,7 +138,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
         portable: use only standard operators, for any runtime.
     """
     base, adapter = workbench.base, workbench.adapter
-    _require_packages(("onnx", "onnxruntime"), "onnx")
+    require_packages("onnx")
     check_output_folder(out, base, adapter, {MODEL, DATA}, "an ONNX folder")
     identity = _ExportIdentity.of(workbench, quant)
     earlier = _find_earlier(out, OnnxManifest, identity, force, lambda manifest: manifest.portable == portable)
@@ -277,12 +284,13 @@ def _write_manifest(manifest: Manifest, out: Path, written: Path | None = None) 
         json.dump(asdict(manifest), text, indent=2)
 
 
-def _require_packages(packages: tuple[str, ...] = ("gguf", "llama_cpp"), extra: str = "gguf") -> None:
-    """Check for missing packages before the slow work begins."""
-    needed = dict.fromkeys(packages, extra) | dict.fromkeys(("torch", "transformers", "peft"), "train")
-    for package, missing in needed.items():
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtra(package, missing)
+def require_packages(format: str) -> None:
+    """Check for missing packages, before the slow work begins.
+
+    Raises:
+        MissingExtra: one that a format of ``sce export`` needs is not installed.
+    """
+    check_extras({**_PACKAGES[format], **COMPUTED_BY["hf"]})
 
 
 def _base_in(adapter: Path) -> str | None:

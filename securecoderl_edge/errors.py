@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 # What CUDA and ROCm say, their drivers and their libraries.
@@ -28,13 +29,34 @@ class MissingExtra(SceError):
     """A command needs an optional dependency that is not installed.
 
     Args:
-        package: the import name that is missing.
-        extra: the extra of this project that brings it.
+        package: the import name that is missing; or several with "and".
+        extra: the extra of this project that brings it; or several with commas.
         note: ends the message.
     """
 
     def __init__(self, package: str, extra: str, note: str = "") -> None:
-        super().__init__(f"{package} is not installed; run: {install_command(extra)} {note}".rstrip())
+        verb = "are" if " and " in package else "is"
+        super().__init__(f"{package} {verb} not installed; run: {install_command(extra)} {note}".rstrip())
+
+
+def missing_extras(needed: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The extras of which a package is not installed, each with the first such package; nothing is imported.
+
+    Args:
+        needed: the packages of each extra.
+    """
+    missing = {extra: [each for each in packages if find_spec(each) is None] for extra, packages in needed.items()}
+    return {extra: packages[0] for extra, packages in missing.items() if packages}
+
+
+def check_extras(needed: Mapping[str, Sequence[str]], note: str = "") -> None:
+    """As `missing_extras`.
+
+    Raises:
+        MissingExtra: some are missing; it names all of them, and ends with ``note``.
+    """
+    if missing := missing_extras(needed):
+        raise MissingExtra(" and ".join(missing.values()), ",".join(missing), note)
 
 
 def install_command(extra: str = "") -> str:

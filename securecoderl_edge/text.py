@@ -19,6 +19,19 @@ _COMMANDS = re.compile(r"##((?:vso)?\[)", re.IGNORECASE)  # wherever they stand
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that a misspelled one probably means; empty if none is near."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1)), "")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word, see `nearest`; it begins with a space, or is empty."""
+    near = nearest(word, known)
+    return f" Did you mean {near}?" if near else ""
+
+
 def replace_surrogates(text: str) -> str:
     """``text`` with ``?`` for each half of a surrogate pair: JSON allows them, tokenizers do not."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -44,6 +44,18 @@ class Changes:
         """Insert lines, before all others that are inserted there."""
         self._changes.insert(0, (line, line, list(lines)))
 
+    def remove(self, start: int, end: int) -> None:
+        """Remove lines of the file, with the blank ones behind them; at its end, with those before them."""
+        while end < len(self.lines) and not self.lines[end].strip():
+            end += 1
+        while end == len(self.lines) and start and not self.lines[start - 1].strip():
+            start -= 1
+        self.put(start, end, [])
+
+    def replace(self, start: int, end: int) -> bool:
+        """Whether they replace any of these lines of the file."""
+        return any(first < end and start < last for first, last, _ in self._changes)
+
     def indent_at(self, line: int) -> str:
         """The indentation of a line of the file."""
         return _indent(self.lines[line])

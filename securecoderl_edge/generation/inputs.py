@@ -25,7 +25,7 @@ from securecoderl_edge.problems.problem_file import (
     stdin_test,
     texts,
 )
-from securecoderl_edge.system.rows import read_jsonl
+from securecoderl_edge.system.rows import decode_lines, read_jsonl
 from securecoderl_edge.text import unescaped
 
 _MOST_EXAMPLES = 50
@@ -45,15 +45,18 @@ class GivenTests:
         )
 
 
-def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
+def read_prompt(argument: str | None, stdin: BinaryIO, wanted: str = "the program to write") -> str:
     """The prompt's text: the argument itself, stdin for ``-`` or nothing, or the file that ``@FILE`` names.
+
+    Args:
+        wanted: what a prompt describes.
 
     Raises:
         UsageError: the prompt is missing or empty.
         SceError: it is not UTF-8 text.
     """
     if argument is None and stdin.isatty():
-        raise UsageError('missing prompt; give one: sce generate "Read a number and print its double."')
+        raise UsageError(f'missing prompt; give one that describes {wanted}: sce generate ... "..."')
     try:
         if argument is None or argument == "-":
             where, text = "stdin", stdin.read().decode("utf-8-sig")
@@ -66,12 +69,12 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
     except OSError as error:
         raise UsageError(f"cannot read the prompt from {argument}: {error.strerror}") from None
     if not text.strip():
-        raise UsageError(f"empty prompt ({where}); describe the program to write")
+        raise UsageError(f"empty prompt ({where}); describe {wanted}")
     return text
 
 
-def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
-    """The prompts in a JSONL file: problem records, or ``{"prompt": ...}`` with an optional ``id``.
+def read_requests(path: Path, language: str = PYTHON.name, stdin: BinaryIO | None = None) -> list[Problem]:
+    """The prompts of a JSONL file, or ``stdin`` for ``-``: problem records, or ``{"prompt": ...}`` and maybe ``id``.
 
     A prompt without tests gets the examples in it; one without an id, its line number; one without a language,
     ``language``.
@@ -81,8 +84,11 @@ def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
         SceError: the file is empty, or a line (which the message names) is malformed or repeats an id.
     """
     requests: dict[str, Problem] = {}
-    for number, record in read_jsonl(path):
-        where = f"{path}:{number}"
+    name, rows = str(path), read_jsonl(path)
+    if stdin is not None and path == Path("-"):
+        name, rows = "stdin", decode_lines(stdin, "stdin")
+    for number, record in rows:
+        where = f"{name}:{number}"
         if not isinstance(record, dict):
             raise SceError(f'{where}: expected an object with "prompt"')
         record = {"id": str(number), "statement": record.get("prompt"), "language": language, **record}
@@ -94,7 +100,7 @@ def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
             raise SceError(f"{where}: duplicate id {request.id!r}")
         requests[request.id] = request
     if not requests:
-        raise SceError(f'{path}: the file is empty; expected one object with "prompt" per line')
+        raise SceError(f'{name}: the file is empty; expected one object with "prompt" per line')
     return list(requests.values())
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from securecoderl_edge.generation.statements import Statement
 
 _VERB = r"remove|delete|drop|inline|rename"
 # Behind a name it ends what is removed: "Remove `f()` from the file", not "Remove `f()` calls".
@@ -45,6 +49,19 @@ def is_removed(name: str, instruction: str) -> bool:
 def new_name(name: str, instruction: str) -> str:
     """What the instruction renames it to; else empty."""
     return _removed(instruction).get(name) or _removed(instruction).get(name.rpartition(".")[2], "")
+
+
+def as_renamed(unit: Statement, body: Iterable[Statement], theirs: Iterable[Statement], instruction: str) -> Statement:
+    """A unit of an answer; a new one with the key of the one that the instruction renames to it, whose place it takes.
+
+    Args:
+        body: the statements of the file around it. theirs: of the answer.
+    """
+    name = unit.key.partition("@")[0].strip("=")
+    old = {new: each.rpartition(".")[2] for each, new in _removed(instruction).items() if new}.get(name)
+    mine, others = ({each.key for each in units} for units in (body, theirs))
+    key = unit.key.replace(name, old, 1) if old else ""
+    return replace(unit, key=key) if key in mine - others and unit.key not in mine and key else unit
 
 
 def asks_to_remove(pattern: str, instruction: str) -> bool:

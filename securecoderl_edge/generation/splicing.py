@@ -15,7 +15,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher, get_close_matches
 
 from securecoderl_edge.generation.changes import Changes
-from securecoderl_edge.generation.instruction import asks_to_remove, is_named, is_removed
+from securecoderl_edge.generation.instruction import as_renamed, asks_to_remove, is_named, is_removed, new_name
 from securecoderl_edge.generation.losses import NoEdit, bound, check_nothing_is_lost, left_out, start_of_comments
 from securecoderl_edge.generation.new_imports import end_of_imports, missing_imports
 from securecoderl_edge.generation.statements import (
@@ -34,6 +34,7 @@ from securecoderl_edge.generation.statements import (
     is_loose,
     is_stub,
     looks_like_method,
+    named_as,
     nested_in,
     newline_of,
     parameters_of,
@@ -183,7 +184,7 @@ class _Splicer:
             if home is None:
                 kept.append(unit)
             else:
-                self._merge_class(home, [unit], by_text=False)
+                self._merge(statements(home.body), [unit], 1, by_text=False)
         return kept
 
     def _changes_loose_code(self, body: list[Statement], theirs: list[Statement]) -> bool:
@@ -203,7 +204,7 @@ class _Splicer:
         Args:
             depth: 1 in a class.
         """
-        theirs = [self._as_accessor(unit, body) for unit in theirs]
+        theirs = [self._as_accessor(as_renamed(unit, body, theirs, self._instruction), body) for unit in theirs]
         mine: dict[str, list[Statement]] = {}
         for unit in body:
             mine.setdefault(unit.key, []).append(unit)
@@ -303,10 +304,10 @@ class _Splicer:
             header = replace(new, end=end_of_header(self._theirs, new.node))
             text = self._changes.taken(header, begin, self._changes.indent_at(old.node.lineno - 1))
             self._changes.put(start, end_of_header(self._lines, old.node), text)
-        self._merge_class(old.node, statements(new.node.body), by_text)
-
-    def _merge_class(self, home: ast.ClassDef, members: list[Statement], by_text: bool) -> None:
-        self._merge(statements(home.body), members, 1, by_text)
+        elif new.node.name != old.node.name:
+            line = old.node.lineno - 1
+            self._changes.put(line, line + 1, [named_as(self._lines[line].rstrip("\r\n"), old.node, new.node.name)])
+        self._merge(statements(old.node.body), statements(new.node.body), 1, by_text)
 
     def _loses_decorators(self, old: ast.stmt, new: ast.stmt) -> bool:
         """Whether an answer has only some or none of the decorators, without being asked to.
@@ -386,13 +387,13 @@ class _Splicer:
         ]
         names = {name for name, _ in gone}
         for name, unit in gone:
-            if name in theirs or unit.key in theirs or f"{unit.key.strip('=')} =" in self._answer:
+            is_there = name in theirs or unit.key in theirs or f"{unit.key.strip('=')} =" in self._answer
+            if is_there or (
+                new_name(name.replace("=", ""), self._instruction) and self._changes.replace(unit.start, unit.end)
+            ):
                 continue
             if sum(each.rpartition(".")[2] == name.rpartition(".")[2] for each in names) > 1:
                 raise NoEdit(f"the file has several definitions of {name.rpartition('.')[2]}")
             if unit.is_shared:
                 raise NoEdit(f"{name.strip('=')} shares its line with another statement")
-            end = unit.end
-            while end < len(self._lines) and not self._lines[end].strip():
-                end += 1
-            self._changes.put(start_of_comments(self._lines, unit.start), end, [])
+            self._changes.remove(start_of_comments(self._lines, unit.start), unit.end)

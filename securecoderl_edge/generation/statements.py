@@ -183,6 +183,11 @@ def header_of(node: ast.stmt) -> str:
     return " ".join(str([ast.dump(each) for each in part]) for part in parts)
 
 
+def named_as(line: str, node: ast.ClassDef, name: str) -> str:
+    """The line with the name of a class, with another name."""
+    return re.sub(rf"\b{node.name}\b", name, line, count=1)
+
+
 def trailing_comment(line: str, column: int) -> str:
     """The comment behind a column, which `ast` counts in bytes; empty if something else is there."""
     rest = line.encode("utf-8", "surrogatepass")[column:].decode("utf-8", "surrogatepass").strip()

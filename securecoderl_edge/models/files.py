@@ -15,6 +15,7 @@ from securecoderl_edge.models.gguf.folder import folder_of_gguf, gguf_weights_sh
 from securecoderl_edge.models.stored import stored_file
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
+from securecoderl_edge.text import did_you_mean
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -78,9 +79,10 @@ def base_folder(name: str, *, download: bool = True, tell: Callable[[str], None]
             raise UsageError(f"{folder}: both a model and an adapter, or no base model; remove {ADAPTER_CONFIG}")
         return folder
     if not is_hub_id(name):
+        names = (*BUILT_IN, SMOLLM2, *ORIGINS)
         raise UsageError(
-            f"unknown model {name!r}: expected {', '.join((*BUILT_IN, SMOLLM2, *ORIGINS))}, a GGUF file, a folder or a "
-            "Hugging Face repo id (owner/name)"
+            f"unknown model {name!r}: expected {', '.join(names)}, a GGUF file, a folder or a Hugging Face repo id "
+            f"(owner/name).{did_you_mean(name, names)}".removesuffix(".")
         )
     return download_model(name, MODEL_FILES, download)
 

@@ -7,9 +7,15 @@ import logging
 import os
 import sys
 
-from securecoderl_edge.errors import MissingExtra, needs
+from securecoderl_edge.errors import check_extras, needs
 
 _PACKAGES = ("torch", "transformers", "peft", "safetensors")
+# What computes a model, by the kind of its `ModelSpec`: an extra, and packages of it.
+COMPUTED_BY: dict[str, dict[str, tuple[str, ...]]] = {
+    "hf": {"train": _PACKAGES},
+    "gguf": {"gguf": ("llama_cpp",)},
+    "onnx": {"onnx": ("onnxruntime", "tokenizers")},
+}
 
 
 def find_torch(note: str = "") -> None:
@@ -21,9 +27,7 @@ def find_torch(note: str = "") -> None:
     Raises:
         MissingExtra: a package of the ``train`` extra is not installed.
     """
-    for package in _PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtra(package, "train", note)
+    check_extras(COMPUTED_BY["hf"], note)
 
 
 def require_torch() -> None:

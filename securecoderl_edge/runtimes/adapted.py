@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from securecoderl_edge.models.gguf.header import is_adapter
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, find_run, run_of
 from securecoderl_edge.runtimes.bases import named_model, trained_on
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model, role_in, style_in, with_gguf_adapter
+from securecoderl_edge.text import did_you_mean
 
 
 def resolve_adapted(model: str | None, adapter: str | None, language: str | None = None) -> ModelSpec:
@@ -69,9 +69,8 @@ def _folder_of(text: str) -> Path:
     path = Path(text)
     if not os.path.exists(text):
         names = [*map(str, path.parent.glob("*")), *(each.parent.name for each in RUNS.glob(f"*/{ENVIRONMENT}"))]
-        close = difflib.get_close_matches(text, names, 1)
-        hint = f"Did you mean {close[0]}?" if close else "Write one with: sce export RUN --format adapter"
-        raise UsageError(f"--adapter {text}: no such run, file or folder. {hint}")
+        hint = did_you_mean(text, names) or " Write one with: sce export RUN --format adapter"
+        raise UsageError(f"--adapter {text}: no such run, file or folder.{hint}")
     if not (path / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"--adapter {text}: not a folder of an adapter ({ADAPTER_WEIGHTS} is missing), and not a run")
     return path

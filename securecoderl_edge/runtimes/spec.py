@@ -24,7 +24,7 @@ from securecoderl_edge.models.files import (
     gguf_file,
 )
 from securecoderl_edge.models.gguf.header import MAGIC, header_strings, is_adapter
-from securecoderl_edge.models.stored import pulled, stored_file
+from securecoderl_edge.models.stored import aliases, pulled, stored_file
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,
@@ -42,6 +42,7 @@ from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id
 from securecoderl_edge.system.machine import available_memory_bytes
+from securecoderl_edge.text import nearest
 
 POLICY = "policy"
 BASE = "base"
@@ -360,6 +361,8 @@ def _nothing_found(text: str) -> str:
         known = f"Did you mean {exports[0]}?"
     if Path(f"{text}.gguf").is_file():
         known = f"Did you mean {text}.gguf?"
+    elif not exports and (near := nearest(text, [*MODEL_NAMES, *aliases()])):
+        known = f"Did you mean {near}?"
     if text.endswith(".gguf") or text.count("/") > 1:
         return f"unknown model {text!r}: no such file or folder. {known}"
     return (

@@ -27,7 +27,6 @@ from types import ModuleType
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.languages.python_source import tree_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import problem_to_record
 from securecoderl_edge.scoring.score import Score
@@ -75,7 +74,7 @@ class OwnFunction:
             UsageError: there is no such file, it is no Python, or nothing in it has this name.
         """
         try:
-            nodes = [*ast.walk(tree_of(self._source()))]
+            nodes = [*ast.walk(ast.parse(self._source()))]
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{self.file} cannot be loaded: {self._in_words(error)}.") from None
         bound = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "id")}

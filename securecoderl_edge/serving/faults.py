@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from securecoderl_edge.text import did_you_mean
 
 
 class Fault(Exception):
@@ -33,6 +36,13 @@ class Fault(Exception):
 def invalid(param: str | None, message: str, *, code: str | None = None) -> Fault:
     """The fault of a body with a wrong field; ``message`` continues the field's name."""
     return Fault(400, f"{param} {message}" if param else message, param=param, code=code)
+
+
+def unknown_field(name: str, known: Iterable[str]) -> Fault:
+    """The fault of a body with a field that is none of the known ones."""
+    name = name[:100]
+    fix = did_you_mean(name, known).strip() or "Leave it out"
+    return Fault(400, f"unknown field {name!r}. {fix}", param=name, code="unknown_parameter")
 
 
 def too_many(running: int) -> Fault:

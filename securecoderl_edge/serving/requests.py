@@ -15,7 +15,7 @@ from securecoderl_edge.problems.problem_file import ProblemError, stdin_test
 from securecoderl_edge.runtimes.extras import Extras, Prompt
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.conversation import Message, as_text, read_messages
-from securecoderl_edge.serving.faults import Fault, invalid
+from securecoderl_edge.serving.faults import Fault, invalid, unknown_field
 from securecoderl_edge.serving.fields import boolean, integer, text, unsupported
 from securecoderl_edge.serving.infill import Hole
 from securecoderl_edge.serving.request_sampling import (
@@ -210,7 +210,7 @@ def _check_names(body: Mapping[str, Any], kind: Kind) -> None:
             continue
         if name in _NEUTRAL:
             raise unsupported(name, "is not supported with this value; leave it out")
-        raise Fault(400, f"unknown field {name[:100]!r}; leave it out", param=name[:100], code="unknown_parameter")
+        raise unknown_field(name, _FIELDS[kind])
 
 
 def _check_together(wanted: Wanted) -> None:

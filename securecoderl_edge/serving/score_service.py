@@ -15,7 +15,7 @@ from securecoderl_edge.problems.problem_file import ProblemError, problem_from_r
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer, Submission
-from securecoderl_edge.serving.faults import Fault, invalid, too_many
+from securecoderl_edge.serving.faults import Fault, invalid, too_many, unknown_field
 from securecoderl_edge.serving.serve_settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
 _KEYS = {"problem", "problem_id", "completion", "program"}
@@ -30,9 +30,8 @@ def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> lis
     Raises:
         Fault: a field is unknown, missing, of the wrong type or out of bounds, or a problem is unknown.
     """
-    if unknown := sorted(set(body) - {"items"}):
-        name = unknown[0][:100]
-        raise Fault(400, f"unknown field {name!r}; leave it out", param=name, code="unknown_parameter")
+    if others := sorted(set(body) - {"items"}):
+        raise unknown_field(others[0], ["items"])
     items = body.get("items")
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_PROGRAMS:
         raise invalid("items", f"must be a list of 1 to {MAX_PROGRAMS} objects")

@@ -103,21 +103,28 @@ def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Ite
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
         with open_unpacked(path) as lines:
-            for number, line in enumerate(bounded_lines(lines), 1):
-                if line is not None and not line.strip():
-                    continue
-                try:
-                    if line is None:
-                        raise SceError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
-                    value = decode_line(line, f"{path}:{number}")
-                except SceError:
-                    if broken is None:
-                        raise
-                    broken(number)
-                else:
-                    yield number, value
+            yield from decode_lines(lines, path, broken)
     except (OSError, *DAMAGES) as error:
         raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def decode_lines(
+    lines: IO[bytes], name: object, broken: Callable[[int], object] | None = None
+) -> Iterator[tuple[int, Any]]:
+    """`read_jsonl` for a file that is open, such as standard input; ``name`` is its name in messages."""
+    for number, line in enumerate(bounded_lines(lines), 1):
+        if line is not None and not line.strip():
+            continue
+        try:
+            if line is None:
+                raise SceError(f"{name}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
+            value = decode_line(line, f"{name}:{number}")
+        except SceError:
+            if broken is None:
+                raise
+            broken(number)
+        else:
+            yield number, value
 
 
 def open_unpacked(path: Path) -> IO[bytes]:

@@ -168,6 +168,7 @@ def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch:
         (("--format", "hf", "--bench"), "--bench needs --format gguf or onnx"),
         (("nano", "--format", "adapter"), "is a base model without an adapter"),
         (("--quant", "q9"), "'q9' is not one of"),
+        (("--quant", "q8-0"), "Did you mean q8_0?"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(folder: Path, arguments: tuple[str, ...], words: str) -> None:

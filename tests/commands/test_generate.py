@@ -233,6 +233,13 @@ def test_many_prompts_are_answered_a_json_line_each(use: Use, tmp_path: Path) ->
     assert "2 of 2 prompts" in err
 
 
+def test_prompts_may_come_from_standard_input(use: Use) -> None:
+    use(RIGHT)
+    code, out, _ = run("--jsonl", "-", stdin=json.dumps({"id": "x", "prompt": EXAMPLE}))
+    assert (code, json.loads(out)["id"]) == (0, "x")
+    assert "stdin:2: not valid JSON" in run("--jsonl", "-", stdin='{"prompt": "a"}\nb')[2]
+
+
 def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp_path: Path) -> None:
     use(WRONG)
     records = [{"prompt": PROMPT}, {"prompt": EXAMPLE}]

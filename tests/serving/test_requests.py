@@ -166,6 +166,11 @@ def test_a_whole_number_may_be_written_as_a_float(field: str, value: int) -> Non
     assert fault(**{field: value + 0.5}).param == field
 
 
+def test_an_unknown_field_is_told_with_the_nearest_known_one() -> None:
+    assert fault(temprature=0.5).message == "unknown field 'temprature'. Did you mean temperature?"
+    assert fault(qqqq=1).message == "unknown field 'qqqq'. Leave it out"
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
