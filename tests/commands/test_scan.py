@@ -314,7 +314,7 @@ def test_links_are_followed_within_the_folder_only(project: Path, tmp_path_facto
     (project / "src" / "broken.py").symlink_to("nothing.py")
     (project / "src" / "loop").symlink_to(".")
     assert ids("src", "--skip", "B605,B307") == ["src/in.py:1:B101", "src/low.py:1:B101"]
-    assert "1 links to elsewhere" in run_sce("scan", "src")[2]
+    assert "1 link to elsewhere" in run_sce("scan", "src")[2]
 
 
 def test_folders_of_tools_are_left_out_as_by_bandit_unless_named(project: Path) -> None:

@@ -94,7 +94,7 @@ def test_completions_may_come_from_standard_input(problems: str, completions: st
     one = Path(completions).read_text().splitlines(keepends=True)[0]
     done = subprocess.run(words, input=one, capture_output=True, text=True, check=True)
     assert [row["id"] for row in rows(done.stdout)] == ["a"]
-    assert "1 score " in done.stderr
+    assert "1 score\n" in done.stderr
 
 
 def test_raw_takes_the_completion_as_it_is(problems: str, completions: str) -> None:

@@ -201,7 +201,7 @@ def test_no_start_token_comes_between_a_prompt_and_its_solution(
     assert seen
     for prompt, solution in seen:
         assert prompt[0] == 0
-        assert 0 not in prompt[1:] + solution
+        assert 0 not in [*prompt[1:], *solution]
 
 
 def test_a_model_in_a_folder_is_recorded_so_that_it_is_found_from_elsewhere(
