@@ -929,7 +929,7 @@ def test_the_pipeline_of_the_page_passes_and_fails_as_it_should(tmp_path: Path) 
         return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     programs = gate_folder(tmp_path)
-    for name in ("unsafe.py", "wrong.py", "test_wrong.py"):
+    for name in ("unsafe.py", "unsafe.in", "unsafe.out", "wrong.py", "test_wrong.py"):
         (programs / name).unlink()
     source = tmp_path / "src" / "a.py"
     source.parent.mkdir()
