@@ -26,7 +26,7 @@ demo-c: $(VENV)/installed ## the same for programs in C; needs gcc
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
 # Qwen2.5-Coder-0.5B learns how programs read standard input. After an interruption the same command resumes.
-demo-real: $(VENV)/installed ## the same with Qwen2.5-Coder-0.5B, in half an hour
+demo-real: $(VENV)/installed ## the same with Qwen2.5-Coder-0.5B, in 22 minutes
 	$(BIN)/sce models pull qwen-0.5b
 	$(BIN)/sce train -m qwen-0.5b --problems starter:plain-train --phases sft,binary --batch-size 32 \
 		--set sft.steps=12 --set sft.batch_size=8 --set sft.solutions=shortest --set binary.steps=4 \
