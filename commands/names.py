@@ -47,9 +47,9 @@ def _names() -> list[str]:
 
 
 def _pullable() -> list[str]:
-    from securecoderl_edge.models.catalog import ORIGINS, POLICIES
+    from securecoderl_edge.models.catalog import TO_PULL
 
-    return [*ORIGINS, *POLICIES]
+    return [*TO_PULL]
 
 
 def _removable() -> list[str]:

@@ -94,6 +94,7 @@ ORIGINS = {each.name: each.origin for each in NAMED if each.origin is not None}
 SIZES = {each.name: each.origin.bytes if each.origin else each.bytes for each in NAMED}
 # The policies of this package, and the base of each.
 POLICIES = {each.name: each.base for each in NAMED if each.base}
+TO_PULL = (*ORIGINS, *POLICIES)  # of a policy, its base
 DEFAULT_PULL = "qwen-0.5b"
 
 
