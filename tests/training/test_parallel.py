@@ -87,6 +87,11 @@ def metrics(run: Run) -> list[dict[str, Any]]:
     return RowFile(run.path / "metrics.jsonl").read()
 
 
+def written_lines(file: Path) -> int:
+    """Whole lines so far, of a file that another process writes."""
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
 def sessions(run: Run) -> list[int]:
     """The number of processes each time that the run was started."""
     record = json.loads((run.path / "environment.json").read_text())
@@ -172,12 +177,13 @@ def test_a_signal_to_the_launcher_saves_the_last_finished_update(trainer: Traine
     arguments = trainer.arguments("stopped", "checkpoint_every=1000", "sft.steps=1000", "selection.problems=0")
     with subprocess.Popen(command(2, arguments), stderr=subprocess.PIPE, text=True) as launcher:
         deadline = time.monotonic() + 120
-        while not (run.path / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        # The row of an update is written before the update counts as finished: the second says that one is.
+        while written_lines(run.path / "metrics.jsonl") < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         launcher.send_signal(signal.SIGTERM)
         _, said = launcher.communicate(timeout=120)
     last, saved = metrics(run)[-1]["step"], checkpoints(run.path / "phases/1-sft/checkpoints")[-1]
-    assert saved.name in (step_name(last - 1), step_name(last))  # its row is written before it counts as finished
+    assert saved.name in (step_name(last - 1), step_name(last))
     # The first process may see that the other has ended before its own signal counts.
     told = f"stopped: update {int(saved.name[5:])} of sft is saved; run the same command to resume"
     assert told in said or "process 0 stops because another process of the run has ended" in said, said
