@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -16,7 +16,13 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.sandbox import security as severities
 from securecoderl_edge.system.folders import config_file
 
-T = TypeVar("T")
+
+class _Gate(Protocol):
+    @property
+    def isolated(self) -> bool: ...
+
+
+G = TypeVar("G", bound=_Gate)
 
 LEVELS = tuple(each.lower() for each in severities.LEVELS)
 
@@ -33,12 +39,12 @@ def isolated_setting() -> Any:
     )
 
 
-def without_defaults(config: T, is_isolated: bool) -> T:
-    """The flags without the user's defaults if ``is_isolated``; else as they are, and the file of defaults is named."""
+def without_defaults(config: G) -> G:
+    """The flags of a gate, without the user's defaults if it is isolated; else the file of defaults is named."""
     context = click.get_current_context()
     names = [each.name for each in fields(config) if each.name != "isolated"]  # type: ignore[arg-type]
     filed = [each for each in names if context.get_parameter_source(each) is ParameterSource.DEFAULT_MAP]
-    if filed and not is_isolated:
+    if filed and not config.isolated:
         say(f"defaults: {config_file()} ({', '.join(filed).replace('_', '-')})")
         return config
     plain = type(config)()
@@ -69,11 +75,6 @@ def in_words(counts: Mapping[str, int]) -> str:
     """Such as ``1 high, 2 low``; ``no findings``."""
     shown = [f"{counts[level]} {level}" for level in reversed(LEVELS) if counts.get(level)]
     return ", ".join(shown) or "no findings"
-
-
-def counted(number: int, noun: str) -> str:
-    """Such as ``1 finding`` or ``2 findings``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def is_passed(reasons: Sequence[str], note: str = "", is_zero: bool = False) -> bool:

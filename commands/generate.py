@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import sys
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,6 +27,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, SamplingSettings, batch_seed
+from securecoderl_edge.system.files import standard_input
 from securecoderl_edge.text import unescaped
 
 if TYPE_CHECKING:
@@ -133,8 +132,7 @@ def generate(config: GenerateSettings, flags: GenerateFlags) -> None:
     spec = resolve_adapted(flags.model, flags.adapter, flags.language)
     language = flags.language or spec.language()
     given = given_tests(flags.tests_file, flags.tests, flags.assertions)
-    # A process may be started without a standard input or output.
-    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
+    stdin = standard_input()
     if flags.jsonl is not None:
         problems = read_requests(flags.jsonl, language, stdin)
     else:

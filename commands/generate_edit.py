@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ from securecoderl_edge.problems.test_file import read_test_file
 from securecoderl_edge.runtimes.adapted import resolve_adapted
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, note_on, opened
 from securecoderl_edge.runtimes.protocol import SamplingSettings
+from securecoderl_edge.system.files import standard_input
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ def edit(config: RuntimeSettings, sampled: SamplingSettings, flags: GenerateFlag
         raise UsageError("--edit never shows the tests to the model. Leave out --hide-tests.")
     if flags.language not in (None, PYTHON.name):
         raise UsageError("--edit changes Python files only. Leave out --language.")
-    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
-    instruction = read_prompt(flags.prompt, stdin, f"the change of {flags.edit}")
+    instruction = read_prompt(flags.prompt, standard_input(), f"the change of {flags.edit}")
     file = read_edited_file(flags.edit)
     problem = _problem(file, flags)
     spec = resolve_adapted(flags.model, flags.adapter, PYTHON.name)

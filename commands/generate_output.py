@@ -12,7 +12,7 @@ import click
 from securecoderl_edge.commands.console import data, say, talk
 from securecoderl_edge.generation.answering import Watcher
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import counted, escape_controls
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -76,10 +76,9 @@ class Activity(Watcher):
     def _line(self) -> str:
         if self._stage:
             return self._stage
-        programs = "1 program" if self._n == 1 else f"{self._n} programs"
         speed = self._pieces / max(time.monotonic() - self._first, 0.1)
         checked = f", {self._checked} checked, {self._passed} passed" if self._checked else ""
-        return f"{programs}, {self._pieces} tokens, {speed:.0f} tokens/s{checked}"
+        return f"{counted(self._n, 'program')}, {self._pieces} tokens, {speed:.0f} tokens/s{checked}"
 
 
 class _Plain(Watcher):

@@ -165,18 +165,14 @@ def _show(rows: list[dict[str, Any]]) -> None:
     for name in columns:
         table.add_column(name, no_wrap=name == "name")
     for row in rows:
-        speed, rate = row["tokens_per_second"], row["pass_at_1"]
+        speed, rate, missing = row["tokens_per_second"], row["pass_at_1"], ", ".join(row["missing_extras"])
         cells = {
             "name": row["name"],
             "params": row["parameters"],
             "size": f"{row['bytes'] / 1e9:.2f} GB",
             "license": row["license"],
             "memory": f"{row['memory_bytes'] / 1e9:.2f} GB",
-            "fits": f"needs {', '.join(row['missing_extras'])}"
-            if row["missing_extras"]
-            else "yes"
-            if row["fits"]
-            else "no",
+            "fits": f"needs {missing}" if missing else "yes" if row["fits"] else "no",
             "measured": ", ".join(
                 text.format(value)
                 for text, value in (("{:.0f} tokens/s", speed), ("pass@1 {:.0f} %", rate and 100 * rate))

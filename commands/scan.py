@@ -12,13 +12,13 @@ import click
 from click.core import ParameterSource
 
 from securecoderl_edge.commands.console import check_outputs, say, track, warn_of_level
-from securecoderl_edge.commands.gate import at_or_above, check_level, counted, in_words, is_passed, without_defaults
+from securecoderl_edge.commands.gate import at_or_above, check_level, in_words, is_passed, without_defaults
 from securecoderl_edge.commands.names import PATH_TEXT
 from securecoderl_edge.commands.options import examples, options_from
 from securecoderl_edge.commands.scan_options import ScanConfig, check_ids, files_of, rules_of, with_known_ids
 from securecoderl_edge.commands.scan_output import Report
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.text import on_one_line
+from securecoderl_edge.text import counted, on_one_line
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding
@@ -43,7 +43,7 @@ def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None
     Exit code 0 if there is nothing to report, 1 if there are findings, or files that cannot be scanned; 2 for errors.
     """
     with _errors_as_two():
-        if not _scan(paths, with_known_ids(without_defaults(config, config.isolated))):
+        if not _scan(paths, with_known_ids(without_defaults(config))):
             ctx.exit(1)
 
 

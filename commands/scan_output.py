@@ -12,8 +12,8 @@ import click
 from rich.text import Text
 
 from securecoderl_edge.commands.console import data
-from securecoderl_edge.commands.gate import at_or_above, counted
-from securecoderl_edge.text import document, on_one_line, without_commands
+from securecoderl_edge.commands.gate import at_or_above
+from securecoderl_edge.text import counted, document, on_one_line, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding

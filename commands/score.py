@@ -46,7 +46,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
     """
     from securecoderl_edge.sandbox.source_files import SUFFIXES
 
-    config = without_defaults(config, config.isolated)
+    config = without_defaults(config)
     folders = [each for each in programs if each.is_dir()]
     sources = (config.problems, config.completions, config.input, config.expect)
     check_outputs(

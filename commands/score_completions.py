@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import new_console, say, show_table, talk, track
-from securecoderl_edge.commands.gate import counted
 from securecoderl_edge.commands.score_gate import check_gate
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem_file import MAX_TESTS
 from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.sandbox.source_files import STDIN
-from securecoderl_edge.text import document
+from securecoderl_edge.text import counted, document
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from securecoderl_edge.commands.gate import at_or_above, counted, in_words, is_passed
+from securecoderl_edge.commands.gate import at_or_above, in_words, is_passed
 from securecoderl_edge.commands.score_options import ScoreConfig
-from securecoderl_edge.text import document, on_one_line, without_commands
+from securecoderl_edge.text import counted, document, on_one_line, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox.file_scan import FileFinding

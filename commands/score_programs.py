@@ -13,7 +13,6 @@ from typing import cast
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level
-from securecoderl_edge.commands.gate import counted
 from securecoderl_edge.commands.score_completions import show_summary
 from securecoderl_edge.commands.score_gate import check_gate, show_program
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
@@ -28,7 +27,7 @@ from securecoderl_edge.problems.sources import is_benchmark, load_problems
 from securecoderl_edge.sandbox.source_files import kinds_in_words, named_language
 from securecoderl_edge.scoring.program_folder import programs_in
 from securecoderl_edge.system.cluster import is_ray
-from securecoderl_edge.text import document, on_one_line, unescaped, without_commands
+from securecoderl_edge.text import counted, document, on_one_line, unescaped, without_commands
 
 _LONGEST_PROGRAM = 64 << 20
 _MOST_NAMES = 3
@@ -72,7 +71,7 @@ def scan_programs(paths: Sequence[Path], config: ScoreConfig) -> bool:
             faulty += bool(lines)
             for line in lines:
                 click.echo(without_commands(line))
-    say(f"scanned {len(paths)} file{'s' * (len(paths) > 1)}, ran none; {faulty or 'none'} with findings")
+    say(f"scanned {counted(len(paths), 'file')}, ran none; {faulty or 'none'} with findings")
     return not faulty
 
 

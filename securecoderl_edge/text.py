@@ -1,4 +1,4 @@
-"""Text from outside, made safe for a terminal or a tokenizer; and escapes in command-line text."""
+"""Text from outside, made safe for a terminal or a tokenizer; escapes in command-line text; plurals."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word, see `nearest`; it begins with a space, or is empty."""
     near = nearest(word, known)
     return f" Did you mean {near}?" if near else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 finding`` or ``2 findings``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def replace_surrogates(text: str) -> str:

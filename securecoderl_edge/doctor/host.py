@@ -9,6 +9,7 @@ from securecoderl_edge.doctor.findings import Section, State, gibibytes
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_flags, describe_machine
+from securecoderl_edge.text import counted
 
 OLDEST_PYTHON = (3, 11)
 # Processor flags, as Linux names them, by which llama.cpp and torch choose kernels.
@@ -35,12 +36,12 @@ def examine_host() -> Section:
     oldest = ".".join(map(str, OLDEST_PYTHON))
     add("Python", "ok", f"{platform.python_version()} (needs {oldest} or newer)")
     add("sce", "ok", __version__)
-    cores = f"{facts['cores']} usable core{'s' * (facts['cores'] != 1)}"
+    cores = counted(facts["cores"], "usable core")
     add("processor", "ok", f"{facts['cpu']}, {cores}, {facts['system']} {platform.machine()}")
     add("features", *_describe_features(facts["features"]))
     free, limit = facts["available_memory_bytes"], Limits().memory_mib << 20
     memory = f"{gibibytes(free)} free for new processes of {gibibytes(facts['memory_bytes'])}"
-    programs = f"{facts['default_workers']} program{'s' * (facts['default_workers'] != 1)}"
+    programs = counted(facts["default_workers"], "program")
     if free < limit:
         add("memory", "note", f"{memory}: less than the limit of one tested program", "close other programs")
     else:

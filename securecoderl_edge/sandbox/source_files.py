@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,8 @@ from fnmatch import fnmatchcase
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C, Language
-from securecoderl_edge.text import on_one_line
+from securecoderl_edge.system.files import standard_input
+from securecoderl_edge.text import counted, on_one_line
 
 STDIN = "-"
 # What is left out, beside files of other kinds.
@@ -223,7 +223,7 @@ def read_source(source: SourceFile) -> bytes:
         raise SceError(source.problem)
     try:
         if source.path == STDIN:
-            data = sys.stdin.buffer.read(LONGEST_BYTES + 1)
+            data = standard_input().read(LONGEST_BYTES + 1)
         else:
             # Not blocking: what was a file may be a pipe by now.
             descriptor = os.open(source.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -243,4 +243,4 @@ def kinds_in_words(left_out: Counter[str], most: int = 6) -> str:
     in_order = sorted(left_out.items(), key=lambda each: (-each[1], each[0]))
     shown = [f"{number} {on_one_line(_ONE.get(kind, kind) if number == 1 else kind)}" for kind, number in in_order]
     left = len(shown) - most
-    return ", ".join(shown[:most] + ([f"and {left} more kind{'s' * (left > 1)}"] if left > 0 else []))
+    return ", ".join(shown[:most] + ([f"and {counted(left, 'more kind')}"] if left > 0 else []))

@@ -1,22 +1,24 @@
-"""Files that are written atomically (under a temporary name, then renamed), and readers for them."""
+"""Files that are written atomically (under a temporary name, then renamed), and readers for them; standard input."""
 
 from __future__ import annotations
 
 import fcntl
 import glob
 import hashlib
+import io
 import json
 import os
 import platform
 import re
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from securecoderl_edge.errors import SceError
 
@@ -29,6 +31,11 @@ _TEMPORARY = re.compile(
     rf"(?P<replaced>{_REPLACED})?",
     re.DOTALL,
 )
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input; none where a process was started without one."""
+    return sys.stdin.buffer if sys.stdin else io.BytesIO()
 
 
 @contextmanager
