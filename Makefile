@@ -46,7 +46,7 @@ test: $(VENV)/installed-dev ## the fast tests
 
 # The slow ones too: kill -9, fuzzing, whole trainings and studies, and the wheel in an environment of its own.
 test-all: $(VENV)/installed-dev ## all tests, and the wheel
-	$(PYTEST)
+	$(PYTEST) --durations=40
 	$(MAKE) dist EXTRAS=
 
 lint: $(VENV)/installed-dev ## ruff and mypy
