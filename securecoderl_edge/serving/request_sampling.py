@@ -101,8 +101,13 @@ def alternatives_of(body: Mapping[str, Any], kind: Kind) -> int | None:
     return integer(body, "logprobs", 0, 0, MAX_ALTERNATIVES)
 
 
-def extras_of(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind, own: Mapping[str, Any]) -> Extras:
-    """What the batch is to do beyond sampling; ``own`` are the other fields of the request."""
+def extras_of(
+    body: Mapping[str, Any], bounds: RequestLimits, kind: Kind, own: Mapping[str, Any], is_talk: bool
+) -> Extras:
+    """What the batch is to do beyond sampling; ``own`` are the other fields of the request.
+
+    A talk repeats itself with every message, so it reuses its prefix, unless a seed asks for an answer to the bit.
+    """
     alternatives = alternatives_of(body, kind)
     if alternatives is not None and not bounds.abilities.vocabulary:
         raise unsupported("logprobs", "need a model in GGUF")
@@ -112,7 +117,7 @@ def extras_of(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind, own: M
         alternatives=alternatives,
         reports_prompt=alternatives is not None and own.get("echoes", False),
         grammar=_grammar(body.get("response_format", {"type": "text"}), bounds),
-        reuses_prefix=boolean(body, "cache_prompt", default=kind == "infill"),
+        reuses_prefix=boolean(body, "cache_prompt", default=kind == "infill" or (is_talk and "seed" not in body)),
     )
     tools: Tools | None = own.get("tools")
     if tools is None:

@@ -143,6 +143,7 @@ def test_questions_that_follow_each_other_do_not_hold_up_the_samples(engine: Eng
         steps[0] += 1
 
     runtime.before_step = note
+    runtime.may_step.clear()
     with ThreadPoolExecutor(4) as threads:
         asked = threads.submit(Client(engine).generate, ["x" * 3000], 1, Sampling(max_tokens=900))
         until(lambda: engine.busy_rows == 1)
@@ -156,7 +157,9 @@ def test_questions_that_follow_each_other_do_not_hold_up_the_samples(engine: Eng
 
             engine.ask(answer)
 
-        ask(9)
+        threads.submit(ask, 9)
+        until(lambda: len(engine._questions) == 1)
+        runtime.may_step.set()
         assert asked.result()
     assert sorted(set(seen)) == seen
     assert len(seen) == 10

@@ -266,6 +266,18 @@ def test_penalties_logprobs_and_echo_arrive() -> None:
     assert (echoed.extras.alternatives, echoed.sampling.max_tokens) == (1, 1)
 
 
+def test_a_chat_without_a_seed_reuses_what_was_said_before() -> None:
+    known = {
+        "plain": talk(),
+        "seed": talk(seed=3),
+        "off": talk(cache_prompt=False),
+        "asked": talk(seed=3, cache_prompt=True),
+    }
+    assert {name for name, wanted in known.items() if wanted.extras.reuses_prefix} == {"plain", "asked"}
+    assert not talk(task="program").extras.reuses_prefix
+    assert not parse({"prompt": "a"}, ABLE, "text").extras.reuses_prefix
+
+
 def test_log_probabilities_are_bounded_together() -> None:
     for body in (
         {"prompt": ["a"] * 17, "echo": True, "logprobs": 1}, {"prompt": "a", "echo": True, "logprobs": 6},
