@@ -29,7 +29,7 @@ from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.shards import ENGINE_HELP
 from securecoderl_edge.evaluation.tables import bench_markdown, to_csv
-from securecoderl_edge.runs import only_unfinished
+from securecoderl_edge.runs import RUNS, latest_run, only_unfinished
 from securecoderl_edge.runtimes.opening import check_runtime
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
@@ -152,8 +152,8 @@ def _evaluated(models: Sequence[str], config: BenchSettings, flags: BenchFlags) 
         raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
     check_runtime(specs, config, say)
     config = with_budgets(config, specs, say)
-    if not models and (unfinished := only_unfinished()):
-        say(unfinished)
+    if not models and latest_run() is None:
+        say(only_unfinished() or f"there is no training run in {RUNS}/, so the built-in model is evaluated")
     problems = bench_problems(config, say)
     if flags.evalplus is not None:
         data_set_of(problems)  # before anything is evaluated

@@ -185,7 +185,7 @@ def duration(seconds: float) -> str:
 
 
 def _bar_width() -> int:
-    return 16 if talk.width >= 60 else 6
+    return 16 if talk.width >= 100 else 6
 
 
 def _in_words(name: str, done: int, total: int, unit: str, seconds: float, most: int) -> str:

@@ -22,7 +22,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import workers_setting
 from securecoderl_edge.system.cluster import is_ray
-from securecoderl_edge.text import escape_controls, without_commands
+from securecoderl_edge.text import counted, escape_controls, without_commands
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.reference_solutions import CheckReport
@@ -159,7 +159,8 @@ def _report(report: CheckReport, file: str, *, listed: bool) -> None:
         for failure in report.failed:
             click.echo(without_commands(f"{failure.id}: {failure.reason}".replace("\n", "\\n")))
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds().items())
-    say(f"{file}: {report.passed} of {report.total} problems pass, {len(report.failed)} fail{kinds and f' ({kinds})'}")
+    passed = f"{report.passed} of {counted(report.total, 'problem')} pass"
+    say(f"{file}: {passed}, {len(report.failed)} fail{kinds and f' ({kinds})'}")
     if report.failing_solutions:
         say(f"{report.failing_solutions} of {report.solutions} solutions fail")
     if report.top_level_returns:
@@ -185,7 +186,7 @@ def _write(whole: list[Problem], file: str, report: CheckReport, weak: set[str],
             raise SceError(f"{name} was not written: every problem of {file} {fault}")
         kept = (each for each in whole if each.id not in left_out)
         count = write_problems(Path(name), (report.checked(problem) for problem in kept))
-        say(f"wrote {count} problems to {name}{_slowest(report)}")
+        say(f"wrote {counted(count, 'problem')} to {name}{_slowest(report)}")
 
 
 def _slowest(report: CheckReport) -> str:

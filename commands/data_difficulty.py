@@ -24,6 +24,7 @@ from securecoderl_edge.runtimes.opening import check_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_TOKENS
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.scoring.metrics import passes_all_tests
+from securecoderl_edge.text import counted
 
 _FLAGS = (
     "samples", "temperature", "max_tokens", "seed", "prompt_style", "max_prompt_tokens", "extract", "thinking",
@@ -99,7 +100,7 @@ def difficulty(file: str, model: str | None, config: DifficultySettings, out: Pa
         for count, problems_with in sorted(Counter(each.passed for each in found).items()):
             click.echo(f"{count} of {config.samples} completions pass: {problems_with} problems")
     mean = sum(each.pass_rate for each in found) / len(found)
-    say(f"{file}: mean pass rate {mean:.1%}; wrote {len(found)} problems to {out}")
+    say(f"{file}: mean pass rate {mean:.1%}; wrote {counted(len(found), 'problem')} to {out}")
     chosen = f"--set sampling.difficulty={shlex.quote(str(out))} --set sampling.pass_rate=0.1,0.9"
     say(f"next: sce train --problems {shlex.quote(file)} {chosen}")
 

@@ -35,6 +35,7 @@ from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.system.hub import download_dataset, is_hub_id
+from securecoderl_edge.text import counted
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,16 @@ def _at_least_one(imported: Imported, on_problem: Callable[[], None]) -> Iterato
 
 def _report(imported: Imported, out: Path) -> None:
     tally = imported.tally
-    say(f"{imported.format}: read {tally.read} problems, wrote {tally.kept} to {out}")
-    for words, counts in (
-        ("filtered out {} problems", tally.filtered),
-        ("dropped {} problems", tally.dropped),
-        ("filtered out {} tests", tally.filtered_tests),
-        ("dropped {} tests", tally.dropped_tests),
-        ("dropped {} solutions", tally.dropped_solutions),
+    say(f"{imported.format}: read {counted(tally.read, 'problem')}, wrote {tally.kept} to {out}")
+    for done, noun, counts in (
+        ("filtered out", "problem", tally.filtered),
+        ("dropped", "problem", tally.dropped),
+        ("filtered out", "test", tally.filtered_tests),
+        ("dropped", "test", tally.dropped_tests),
+        ("dropped", "solution", tally.dropped_solutions),
     ):
         if counts:
-            say(f"{words.format(sum(entry.count for entry in counts.values()))}: {_counts(counts)}")
+            say(f"{done} {counted(sum(entry.count for entry in counts.values()), noun)}: {_counts(counts)}")
     say(f"next: sce data check {shlex.quote(str(out))}")
 
 

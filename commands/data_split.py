@@ -18,7 +18,7 @@ from securecoderl_edge.config import FORCE_HELP, JSON_HELP, setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.problems.sources import open_problems
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import counted, escape_controls
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,6 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
         if len(ids) == len(problems):
             raise SceError(f"{config.out} was not written: every problem of {file} has a duplicate in {other}")
         kept = write_problems(Path(config.out), (problem for problem in problems if problem.id not in ids))
-        say(f"wrote {kept} problems to {shlex.quote(config.out)}")
+        say(f"wrote {counted(kept, 'problem')} to {shlex.quote(config.out)}")
     if leaked:
         ctx.exit(1)

@@ -14,6 +14,7 @@ from securecoderl_edge.runtimes.opening import note_on
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.cluster import LOCAL
 from securecoderl_edge.system.machine import busy_share, cpu_count
+from securecoderl_edge.text import counted
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress
@@ -61,7 +62,7 @@ def refuse_missing(missing: int, models: int) -> None:
         SceError: at least one could not.
     """
     if missing:
-        raise SceError(f"{missing} of {models} models could not be evaluated")
+        raise SceError(f"{missing} of {counted(models, 'model')} could not be evaluated")
 
 
 def calibrated(folder: Path | None = None) -> float:
@@ -71,7 +72,9 @@ def calibrated(folder: Path | None = None) -> float:
     """
     busy = busy_share()
     if busy is not None and busy > _BUSY:
-        say(f"other processes use {busy:.0%} of the {cpu_count()} CPU cores: measured speeds will be too low")
+        say(
+            f"other processes use {busy:.0%} of the {counted(cpu_count(), 'CPU core')}: measured speeds will be too low"
+        )
     factor = time_factor(folder)
     if factor > 1:
         say(f"slow CPU: the time limits of programs are {factor:g} times the usual ones")
@@ -116,7 +119,7 @@ def _measure(
         evaluation = measure(spec, problems, scorer, config, out, report, factor, engine, decoded)
     made = len(evaluation.rows) - evaluation.reused
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
-    say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")
+    say(f"{spec.label}: {counted(made, 'program')} in {duration(time.monotonic() - started)}{reused}")
     return evaluation
 
 
@@ -128,7 +131,7 @@ def measure_exports(spec: ModelSpec, base: Path, results: list[ExportResult], pr
     from securecoderl_edge.scoring.scorer import Scorer
 
     def tell(result: ExportResult) -> None:
-        say(f"{result.path.name}: evaluating {len(problems)} problems")
+        say(f"{result.path.name}: evaluating {counted(len(problems), 'problem')}")
 
     with Scorer(time_factor=calibrated()) as scorer:
         report = measure_quantization(spec, results, problems, scorer, tell)

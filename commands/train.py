@@ -239,10 +239,10 @@ def _describe(row: dict[str, Any]) -> str:
         loss = f"{row['loss/sft']:.3f}" if "loss/sft" in row else "-"  # missing if no completion was kept
         tests = f"  all tests {row['all_tests_rate']:.0%}" if "all_tests_rate" in row else ""
         return f"{position}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
-    kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
+    kl = f"{row['objective/kl']:z.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
     if row["phase"] == DISTILL:
         return f"{position}  KL {kl}  truncated {row['truncated_rate']:.0%}"
-    rates = f"syntax {row['syntax_rate']:.0%}  all tests {row['all_tests_rate']:.0%}"
+    rates = f"all tests {row['all_tests_rate']:.0%}  syntax {row['syntax_rate']:.0%}"
     varied = f"  varied {1 - row['zero_variance_rate']:.0%}" if "zero_variance_rate" in row else ""
     return f"{position}  reward {row['objective/reward']:.3f}  {rates}{varied}  KL {kl}"
 

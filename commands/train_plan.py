@@ -30,7 +30,11 @@ def print_plan(plan: Plan, choice: RecipeChoice) -> None:
         cut = f" ({counts.cut} with a shortened prompt)" if counts.cut else ""
         fitting = "for training" if counts.usable is None else "fit the context"
         number = f"{counts.problems}" if counts.usable is None else f"{counts.usable} of {counts.problems}"
-        facts["problems"] = f"{number} {fitting}{cut}; {counts.held_out} more for validation"
+        more = f"{counts.held_out} more for validation"
+        trained_on = counts.problems if counts.usable is None else counts.usable
+        if repeated := [each.name for each in plan.phases if each.prompts > trained_on]:
+            more += f"; fewer than an update of {', '.join(repeated)} takes: problems repeat in it"
+        facts["problems"] = f"{number} {fitting}{cut}; {more}"
     if plan.difficulty:
         facts["difficulty"] = plan.difficulty
     if plan.reward:

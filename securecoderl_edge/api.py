@@ -157,7 +157,7 @@ def export(
 
 
 def bench(
-    models: Sequence[str],
+    models: str | Sequence[str],
     problems: str | None = None,
     *,
     samples: int = 1,
@@ -169,7 +169,7 @@ def bench(
     """Evaluate quality, speed and memory of models on problems.
 
     Args:
-        models: names of models.
+        models: names of models, or one.
         problems: a built-in set, ``humaneval``, ``mbpp``, or a file in any format that ``sce data import`` reads; by
             default ``starter:eval``, for models of C ``starter:c-eval``.
         samples: completions per problem.
@@ -195,7 +195,7 @@ def bench(
     optional = {"problems": problems, "limit": limit}
     given = {name: value for name, value in optional.items() if value is not None}
     asked = build(BenchSettings, {"samples": samples, "device": device, **given, **settings}, "bench")
-    specs, _ = choose_models(models)
+    specs, _ = choose_models([models] if isinstance(models, str) else models)
     check_runtime(specs, asked)
     asked = with_budgets(asked, specs)
     chosen, folder = bench_problems(asked), None if out is None else Path(out)

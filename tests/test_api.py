@@ -67,6 +67,11 @@ def test_what_cannot_be_done_is_a_usage_error(call: object, tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bench_of_one_model_takes_its_name_alone() -> None:
+    with pytest.raises(UsageError, match="no-such-model"):
+        api.bench("no-such-model")
+
+
 def test_programs_in_c_are_generated_and_compiled(c_compiler: None) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     found = api.generate("Print 1.", "nano", language="c", max_tokens=8, seed=1)

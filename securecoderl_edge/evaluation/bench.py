@@ -240,15 +240,18 @@ def with_budgets(
         settings.max_prompt_tokens or budget.max_prompt_tokens,
         settings.extract or budget.extract,
     )
-    taken = [
-        f"--{name.replace('_', '-')} {value}"
+    taken = {
+        name: value
         for name, value in vars(joined).items()
         if value not in (None, "auto") and getattr(settings, name) is None
-    ]
+    }
     problems = settings.problems or default_problems(specs, tell)
     tokens = BENCHMARK_TOKENS if is_benchmark(problems) else MAX_TOKENS
     if taken:
-        tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
+        runs, words = ", ".join(trained), [f"--{name.replace('_', '-')} {value}" for name, value in taken.items()]
+        differ = any(getattr(each, name) != value for each in trained.values() for name, value in taken.items())
+        why = f"one budget for all, the largest of {runs}" if differ else f"as in the training of {runs}"
+        tell(f"{why}: {', '.join(words)}")
     return replace(
         settings,
         problems=problems,

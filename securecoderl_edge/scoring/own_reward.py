@@ -41,6 +41,10 @@ from securecoderl_edge.text import escape_controls
 
 SECONDS = 600.0  # for one call, and for loading the file
 _MOST_SHOWN = 200  # characters
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+# What the function is called with.
+COLUMNS = ("prompts", "completions", "problem_id", "problems", "scores")
 
 Numbers = list[float | None]
 
@@ -68,19 +72,35 @@ class OwnFunction:
         return hashlib.sha256(self._source()).hexdigest()
 
     def check(self) -> None:
-        """Check, without executing the file, that it can have such a function.
+        """Check, without executing the file, that it can have such a function, and that this takes `COLUMNS` by name.
 
         Raises:
-            UsageError: there is no such file, it is no Python, or nothing in it has this name.
+            UsageError: there is no such file, it is no Python, nothing in it has this name, or a call would fail.
         """
         try:
-            nodes = [*ast.walk(ast.parse(self._source()))]
+            tree = ast.parse(self._source())
         except (SyntaxError, ValueError) as error:
             raise UsageError(f"{self.file} cannot be loaded: {self._in_words(error)}.") from None
+        nodes = [*ast.walk(tree)]
         bound = {getattr(node, field, None) for node in nodes for field in ("name", "asname", "id")}
         if not bound & {self.name, "*"}:
             functions = ", ".join(each.name for each in nodes if isinstance(each, ast.FunctionDef))
             raise UsageError(f"{self.file} has no function {self.name}, but {functions or 'none at all'}.")
+        defined = [each for each in tree.body if getattr(each, "name", None) == self.name]
+        # Of another one, such as a decorated one, only a call shows what it takes.
+        if len(defined) == 1 and isinstance(defined[0], _FUNCTION) and not defined[0].decorator_list:
+            self._check_arguments(defined[0].args)
+
+    def _check_arguments(self, known: ast.arguments) -> None:
+        places = [*known.posonlyargs, *known.args]
+        needed = {each.arg for each in places[: len(places) - len(known.defaults)]}
+        needed |= {each.arg for each, value in zip(known.kwonlyargs, known.kw_defaults, strict=True) if value is None}
+        by_name = {each.arg for each in (*known.args, *known.kwonlyargs)}
+        given = f"It is called with {', '.join(COLUMNS)}, by name"
+        if unknown := sorted(needed - by_name.intersection(COLUMNS)):
+            raise UsageError(f"{self} needs {', '.join(unknown)}, which sce does not give. {given}.")
+        if known.kwarg is None and (others := [each for each in COLUMNS if each not in by_name]):
+            raise UsageError(f"{self} does not take {', '.join(others)}. {given}; **columns takes the rest.")
 
     def load(self, sha256: str = "") -> Callable[..., Any]:
         """Execute the file as a module, with the imports of a script, and return the function.
@@ -183,13 +203,9 @@ def columns_of(
     prompts: Sequence[Any], completions: Sequence[str], problems: Sequence[Problem], scores: Sequence[Score]
 ) -> dict[str, Any]:
     """What the function is called with, one entry per completion; all of it is JSON."""
-    return {
-        "prompts": list(prompts),
-        "completions": list(completions),
-        "problem_id": [problem.id for problem in problems],
-        "problems": [problem_to_record(problem) for problem in problems],
-        "scores": [score.to_record() for score in scores],
-    }
+    ids, records = [each.id for each in problems], [problem_to_record(each) for each in problems]
+    values = (list(prompts), list(completions), ids, records, [score.to_record() for score in scores])
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def mixed(ours: float, own: float | None, weight: float) -> float:

@@ -28,7 +28,7 @@ from securecoderl_edge.training.inputs import find_start
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.training.phase_settings import WITHOUT_REWARD
 from securecoderl_edge.training.readiness import Readiness, first_rl_phase
-from securecoderl_edge.training.recipe import most_completions, peak_rate, phase_steps, with_sft_epochs
+from securecoderl_edge.training.recipe import most_completions, no_solutions, peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.settings import LARGEST_SHARE, TrainSettings
 
 # Assumed if neither the problems nor a setting give the length of prompts; few are longer.
@@ -185,6 +185,8 @@ def _from_sizes(
         )
     if room < 1:
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {context} tokens")
+    if "sft" in settings.phases and problems is not None and not any(each.solutions for each in problems):
+        raise no_solutions(settings, "reference solution")
     if "sft" in settings.phases and settings.sft.epochs is not None:
         settings = with_sft_epochs(settings, _count_solved(problems, missing))
     formats, counts, held_out = precision.formats(), None, settings.selection.problems

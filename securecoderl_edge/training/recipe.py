@@ -258,6 +258,14 @@ def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:
     return replace(settings, sft=replace(sft, steps=min(sft.steps, steps)))
 
 
+def no_solutions(settings: TrainSettings, wanted: str) -> UsageError:
+    """The error of SFT on problems without what it trains on."""
+    others = ",".join(each for each in settings.phases if each != "sft") or "binary"
+    return UsageError(
+        f"{settings.problems}: no problem has a {wanted}, so SFT cannot run. Leave it out with --phases {others}"
+    )
+
+
 def peak_rate(settings: TrainSettings, phase: str) -> float:
     """The highest learning rate of a phase."""
     own = settings.phase(phase).learning_rate

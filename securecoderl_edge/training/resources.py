@@ -43,7 +43,7 @@ from securecoderl_edge.training.inputs import FUNCTION_HASH, Inputs
 from securecoderl_edge.training.memory import fitting_plan, memory_limit, require_free_memory
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase_settings import RL_PHASES, WITHOUT_REWARD
-from securecoderl_edge.training.recipe import peak_rate
+from securecoderl_edge.training.recipe import no_solutions, peak_rate
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.teacher import check_teacher, load_teacher
@@ -302,10 +302,7 @@ def _solved_problems(resources: Resources, learner: Learner) -> list[Problem]:
         with_short_ones, kind = _with_secure_solutions(resources, with_short_ones), "secure "
     solved = [problem for problem in with_short_ones if problem.solutions]
     if not solved:
-        raise SceError(
-            f"{resources.settings.problems}: no problem has a {kind}reference solution of at most {longest} tokens, so "
-            "SFT cannot run. Leave it out with --phases binary,partial"
-        )
+        raise no_solutions(resources.settings, f"{kind}reference solution of at most {longest} tokens")
     if len(solved) < len(problems):
         resources.say(
             f"sft: {len(solved)} of {len(problems)} problems have a {kind}solution of at most {longest} tokens"

@@ -171,9 +171,10 @@ def choose(
     error = standard_error(merged(of_problems, groups))
     if math.isnan(error):
         return last, f"the last step; with one held-out group, step {best.step} is not significantly better"
-    facts = f"{name} {best.mean(metric):.3f} against {last.mean(metric):.3f} at the last step, "
-    facts += f"paired standard error {error:.3f}"
-    if best.mean(metric) - last.mean(metric) > selection.standard_errors * error:
+    gain = best.mean(metric) - last.mean(metric)
+    facts = f"{name} {best.mean(metric):.3f}, {gain:.2g} more than at the last step, paired standard error {error:.2g}"
+    # Of a gain in one group alone, the error is the gain itself, but for rounding.
+    if gain > selection.standard_errors * error and not math.isclose(gain, selection.standard_errors * error):
         start = "the start of the phase" if best.step == 0 else f"step {best.step}"
         return best, f"{start} is better on held-out problems ({facts})"
     return last, f"step {best.step} is not significantly better on held-out problems ({facts})"

@@ -109,14 +109,15 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
     assert capsys.readouterr().err == "training 1/2\n"
 
 
-@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("width", [60, 80, 100])
 def test_on_a_terminal_the_bar_keeps_to_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     terminal = Console(stderr=True, force_terminal=True, color_system=None, width=width, markup=False)
     monkeypatch.setattr(console, "talk", terminal)
     with console.track(120, "training") as progress:
-        progress.update(12, "partial 12/120  reward 0.523  syntax 91%  all tests 33%  KL 0.02")
+        progress.update(12, "partial 12/120  reward 0.523  all tests 33%  syntax 91%  KL 0.02")
     shown = re.sub(r"\x1b\[[?0-9]*[a-zA-Z]", "", capsys.readouterr().err)
     assert "12/120" in shown
     assert max(len(line) for line in re.split("[\r\n]", shown)) <= width
+    assert width < 80 or "all tests 33%" in shown

@@ -210,6 +210,19 @@ def test_a_dry_run_of_what_cannot_work_is_a_usage_error(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_plan_of_sft_without_solutions_is_refused_as_the_training_is(tiny_model: Path, tmp_path: Path) -> None:
+    tests = [{"input": "", "output": "1"}]
+    rows = [json.dumps({"id": name, "statement": f"Print {name}.", "tests": tests}) for name in ("a", "b")]
+    (file := tmp_path / "none.jsonl").write_text("\n".join(rows))
+    for phases, others in (("sft", "binary"), ("sft,partial", "partial")):
+        for more in (("--dry-run",), ()):
+            with pytest.raises(UsageError, match=f"so SFT cannot run. Leave it out with --phases {others}$"):
+                train(tiny_model, file, tmp_path / "run", "--phases", phases, *more)
+    words = ("--phases", "partial", "--dry-run", "--set", "ppo.batch_size=12", "--set", "ppo.samples_per_prompt=4")
+    shown = train(tiny_model, file, tmp_path / "run", *words).stdout
+    assert "fewer than an update of partial takes: problems repeat in it" in shown
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [("rewards:f", "expected FILE.py:NAME, such as rewards.py:brevity"), ("away.py:f", r"away.py: No such file")],

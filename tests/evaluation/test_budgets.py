@@ -25,7 +25,7 @@ def test_a_run_decides_where_no_flag_does(tmp_path: Path) -> None:
     spec, told = policy(tmp_path / "run", text), []  # type: ignore[var-annotated]
     found = with_budgets(BenchSettings(max_prompt_tokens=90), [spec], told.append)
     assert (found.max_tokens, found.max_prompt_tokens, found.extract) == (384, 90, "raw")
-    assert told == [f"as {spec.run().path} was trained: --max-tokens 384, --extract raw"]  # type: ignore[union-attr]
+    assert told == [f"as in the training of {spec.run().path}: --max-tokens 384, --extract raw"]  # type: ignore[union-attr]
 
 
 def test_an_export_in_a_run_belongs_to_it(tmp_path: Path) -> None:
@@ -39,7 +39,9 @@ def test_an_export_in_a_run_belongs_to_it(tmp_path: Path) -> None:
 def test_of_different_runs_the_largest_lengths_count_for_all(tmp_path: Path) -> None:
     short = policy(tmp_path / "short", "[ppo]\nmax_tokens = 100\n[prompt]\nmax_tokens = 50\n")
     long = policy(tmp_path / "long", "[ppo]\nmax_tokens = 200\n")
-    found = with_budgets(BenchSettings(), [short, long])
+    told: list[str] = []
+    found = with_budgets(BenchSettings(), [short, long], told.append)
+    assert told == [f"one budget for all, the largest of {tmp_path}/short, {tmp_path}/long: --max-tokens 200"]
     assert (found.max_tokens, found.max_prompt_tokens) == (200, None)
 
 

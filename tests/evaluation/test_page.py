@@ -384,6 +384,14 @@ def test_several_runs_stand_side_by_side(make_run: MakeRun) -> None:
     runs = two_runs(make_run)
     contents = read_contents(runs)
     assert contents.differing == {"ppo.epochs": [1, 2]}
+    for run, steps in zip(runs, (3, 5), strict=True):
+        with (run.path / "config.toml").open("a") as config:
+            config.write(f"[rft]\nsteps = {steps}\n[binary]\nsteps = {steps}\n")
+    assert list(read_contents(runs).differing) == ["binary.steps", "ppo.epochs", "rft.steps"]  # phases are unknown
+    for run in runs:
+        config = run.path / "config.toml"
+        config.write_text('phases = ["sft", "binary"]\n' + config.read_text())
+    assert list(read_contents(runs).differing) == ["binary.steps", "ppo.epochs"]
     (rate,) = (each for each in contents.drawings if each.title == "Programs that pass all tests")
     assert {panel.phase: [curve.label for curve in panel.curves] for panel in rate.panels} == {
         "sft": ["one", "one, held out", "two", "two, held out"],

@@ -214,6 +214,26 @@ def test_a_plan_refuses_a_file_that_cannot_have_the_function_and_executes_none(
         function.check()
 
 
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("def f(completions, **columns)", ""), ("async def f(prompts, completions, problem_id, problems, scores)", ""),
+        ("def f(*, scores, **rest)", ""), ("def f(completions, weight=2, **rest)", ""),
+        ("def f(prompts, completions, problem_id)", "does not take problems, scores. It is called with"),
+        ("def f(completions, answer, **rest)", "f of {} needs answer, which sce does not give."),
+        ("def f(completions, *, answer, **rest)", "needs answer"),
+        ("def f(completions, /, **rest)", "needs completions"),
+        ("@made\ndef f(prompts)", ""), ("class A:\n    def f(self): ...\ndef f(**rest)", ""),
+    ],
+)  # fmt: skip
+def test_a_plan_refuses_a_function_that_cannot_be_called_with_our_columns(
+    head: str, words: str, written: Callable[[str], str]
+) -> None:
+    function = own_function(written(f"{head}: ..."))
+    with pytest.raises(UsageError, match=re.escape(words.format(function.file))) if words else nullcontext():
+        function.check()
+
+
 @pytest.mark.parametrize("text", ["mine.py", "mine.py:", "mine:f", ":f", "mine.py:f()", "mine.py:a.b"])
 def test_another_form_than_file_and_name_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"expected FILE.py:NAME, such as rewards.py:brevity"):

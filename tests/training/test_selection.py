@@ -141,6 +141,17 @@ def test_the_default_wants_two_standard_errors() -> None:
     assert chosen([better, last], replace(BY_REWARD, standard_errors=1.7))[0] is better
 
 
+@given(st.integers(2, 40), st.integers(0, 39), st.floats(0.0001, 1))
+def test_one_problem_that_changed_is_no_more_than_its_own_error(count: int, place: int, gain: float) -> None:
+    """Its mean difference and the standard error of that are the same number, but for rounding."""
+    last = [0.0] * count
+    better = [*last]
+    better[place % count] = gain
+    kept, why = chosen([evaluation(0, *better), evaluation(1, *last)], replace(BY_REWARD, standard_errors=1.0))
+    assert kept.step == 1
+    assert f"{gain / count:.2g} more than at the last step" in why
+
+
 def test_a_policy_that_did_not_change_is_seldom_rejected_for_an_earlier_one() -> None:
     """24 problems with two samples each, of which a tenth passes, and four earlier evaluations: the best is luck."""
     rng, rejected = random.Random(0), dict.fromkeys((1.0, 2.0), 0)

@@ -14,6 +14,7 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.cluster_intervals import labels_of, mean_over_groups, rate_over_groups
 from securecoderl_edge.scoring.intervals import Interval
 from securecoderl_edge.system.files import read_json
+from securecoderl_edge.training.phase_settings import PHASES
 
 BENCH = "bench/bench.json"  # of `sce bench --out RUN/bench`
 # Metrics of bench.json -> the heading of their column.
@@ -196,9 +197,14 @@ def _interval(record: object) -> Interval | None:
 
 
 def settings_that_differ(histories: Sequence[RunHistory]) -> dict[str, list[Any]]:
-    """The settings that are not equal in all runs, with the value of each run; None where it has none."""
+    """The settings that are not equal in all runs, with the value of each run; None where it has none.
+
+    Those of phases that no run has are left out: ``--max-steps`` changes them all.
+    """
     tables = [dict(_flat(history.settings)) for history in histories]
-    names = sorted({name for table in tables for name in table})
+    used = [history.settings.get("phases") for history in histories]
+    unused = {phase for phase in PHASES if all(isinstance(each, list) and phase not in each for each in used)}
+    names = sorted({name for table in tables for name in table if name.partition(".")[0] not in unused})
     values = {name: [table.get(name) for table in tables] for name in names}
     return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
