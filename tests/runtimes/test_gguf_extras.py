@@ -179,9 +179,10 @@ def test_a_text_has_the_names_of_control_tokens_that_a_grammar_reads(
     given = iter(tokens)
     monkeypatch.setattr(decoder, "_draw", lambda sequence, logits: (next(given), 0.0))
     prompt = model.tokenize(PROMPT)
-    (*_, last) = decoder.run([GgufTask("task", prompt, Sampling(0.0, len(tokens)), (0,), None, extras)])
+    reported = replace(extras, alternatives=0)
+    (*_, last) = decoder.run([GgufTask("task", prompt, Sampling(0.0, len(tokens)), (0,), None, reported)])
     assert last.completion is not None
-    assert last.completion.text == text
+    assert last.completion.text == "".join(report.raw for report in last.completion.reports) == text
     context.close()
     model.close()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial as partial_of
 from typing import Any
 
@@ -285,7 +285,10 @@ class BatchDecoder:
         drawn = [self._draw(sequence, each) for each, sequence in zip(logits, sequences, strict=True)]
         for each, sequence, (token, _) in zip(logits, sequences, drawn, strict=True):
             if sequence.task.extras.alternatives is not None:
-                sequence.partial.reports.append(self._report(sequence, each, token))
+                report = self._report(sequence, each, token)
+                if not self._model.is_end(token):  # as it is in the text, which has no name of a control token
+                    report = replace(report, raw=self._piece(sequence.constraint, token).decode("latin-1"))
+                sequence.partial.reports.append(report)
         self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
         progress = []
         for row, sequence, (token, logprob) in zip(ready, sequences, drawn, strict=True):
