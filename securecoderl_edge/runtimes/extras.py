@@ -82,7 +82,8 @@ class TokenReport:
     """One token with the most likely ones at its place.
 
     Attributes:
-        raw: its bytes, one per character (Latin-1); special tokens have their names.
+        raw: its bytes, one per character (Latin-1); special tokens have their names, but within a completion only its
+            end token and those in its text.
         logprob: natural-log probability under the model at temperature 1; None for the first token of a prompt.
         top: ``raw`` and ``logprob`` of the most likely tokens, best first.
     """

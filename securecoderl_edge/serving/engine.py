@@ -165,7 +165,7 @@ class Engine:
             SceError: as for `count_tokens`.
         """
         if self.is_endless(len(job.prompt)):
-            raise Unfit(f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens")
+            raise self.too_long(f"it has {len(job.prompt)} characters")
         tokens = self.count_tokens(job.prompt) if isinstance(job.prompt, str) else len(job.prompt)
         if tokens < 1:
             raise Unfit("the prompt has no tokens")
@@ -173,15 +173,19 @@ class Engine:
             job.sampling = replace(job.sampling, max_tokens=min(job.sampling.max_tokens, self.length - tokens))
         if tokens + job.sampling.max_tokens > self.length:
             least = "at least " if tokens > 2 * self.length else ""
-            raise Unfit(
-                f"the prompt has {least}{tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the "
-                f"context of {self.length}. Shorten it or lower max_tokens"
-            )
+            raise self.too_long(f"it has {least}{tokens} tokens, with {job.sampling.max_tokens} to generate")
         job.tokens = tokens
         with self._changed:
             self._check_open()
             self._jobs.append(job)
             self._changed.notify()
+
+    def too_long(self, size: str) -> Unfit:
+        """The error of a prompt, in words by which litellm and LangChain know that a conversation must be shortened."""
+        return Unfit(
+            f"the prompt is too long: {size}, and this model's maximum context length is {self.length} tokens. "
+            "Shorten it or lower max_tokens"
+        )
 
     def wake(self) -> None:
         """Look for cancelled jobs."""

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
-from securecoderl_edge.serving.json_rules import FORMATS, RULES, SAFE_BOUNDS
+from securecoderl_edge.serving.json_rules import ALL_NAMES, FORMATS, RULES, SAFE_BOUNDS
 
 MOST_NODES, DEEPEST, LONGEST = 500, 24, 1 << 16
 _MOST_PROPERTIES, _MOST_VALUES, _MOST_REPEATED, _MOST_ALIKE, _LONGEST_POINTER = 64, 500, 1000, 16, 1000
@@ -312,8 +312,8 @@ class _Converter:
 
 def _check_keywords(schema: Mapping[str, Any], where: str) -> None:
     """Refuse unknown keywords, and those next to one whose grammar is that of its value alone."""
-    bounds = SAFE_BOUNDS.items() if schema.get("type") == "integer" else ()
-    if unknown := [key for key, value in schema.items() if key not in _KNOWN and (key, value) not in bounds]:
+    followed = ALL_NAMES | (SAFE_BOUNDS if schema.get("type") == "integer" else {})
+    if unknown := [key for key, value in schema.items() if key not in _KNOWN and (key, value) not in followed.items()]:
         raise SchemaError(f"{where or '#'}: the keyword {unknown[0][:50]!r} is not supported")
     for key in (*_OTHER_NODES, "const", "enum"):
         allowed = (key, *NOTES, *(("type",) if key in ("const", "enum") else ()))

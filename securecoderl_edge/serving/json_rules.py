@@ -16,6 +16,8 @@ _DAY = (
 _LEAP = '("0" [48] | [2468] [048] | [13579] [26])'
 # The bounds that libraries for JavaScript write for every whole number; `integer` stays within them.
 SAFE_BOUNDS = {"minimum": 1 - 2**53, "maximum": 2**53 - 1}
+# What they write for every record; all names are texts.
+ALL_NAMES = {"propertyNames": {"type": "string"}}
 RULES = (
     'value ::= object | array | string | number | ("true" | "false" | "null") ws',
     'object ::= "{" ws (string ":" ws value ("," ws string ":" ws value)*)? "}" ws',

@@ -207,7 +207,7 @@ class Service:
         if count > self.engine.length or self.engine.is_endless(size):
             raise Fault(
                 400,
-                f"{count} messages, of {size} characters with tools, exceed a context of {self.engine.length} tokens",
+                str(self.engine.too_long(f"it has {count} messages, of {size} characters with tools")),
                 param="messages",
                 code="context_length_exceeded",
             )
@@ -305,15 +305,15 @@ class Service:
 
     def _text_of(self, tokens: tuple[int, ...]) -> str:
         if len(tokens) > self.engine.length:
-            raise Unfit(f"the prompt has {len(tokens)} tokens, more than the context of {self.engine.length}")
+            raise self.engine.too_long(f"it has {len(tokens)} tokens")
         text: str = self.engine.ask(lambda runtime: runtime.decode(tokens))
         return text
 
     def _prompt_of(self, hole: Hole, max_tokens: int) -> tuple[tuple[int, ...], bool]:
         tokens = self.bounds.abilities.infill
         assert tokens is not None
-        if not hole.may_cut and self.engine.is_endless(len(hole.prefix) + len(hole.suffix)):
-            raise Unfit(f"prompt and suffix are too long for a context of {self.engine.length} tokens")
+        if not hole.may_cut and self.engine.is_endless(size := len(hole.prefix) + len(hole.suffix)):
+            raise self.engine.too_long(f"it has {size} characters with its suffix")
         # Of a short context half is for what is there.
         room = max(self.engine.length - max_tokens, self.engine.length // 2)
         # One question, since each waits for a step, and editors send many files.

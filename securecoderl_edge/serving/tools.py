@@ -14,7 +14,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.serving.faults import Fault, invalid
-from securecoderl_edge.serving.fields import boolean, read_body
+from securecoderl_edge.serving.fields import boolean, read_body, unsupported
 from securecoderl_edge.serving.json_grammar import NOTES, grammar_of, literal
 from securecoderl_edge.text import replace_surrogates
 
@@ -196,8 +196,7 @@ def read_tools(body: Mapping[str, Any], notation: Notation | None) -> Tools | No
     if choice == "none":
         return None
     if notation is None:
-        message = "are not known to this model: its chat template has none"
-        raise invalid("tools", message, code="unsupported_parameter")
+        raise unsupported("tools", "need a model in GGUF whose chat template knows them")
     if isinstance(choice, dict):
         named = choice.get("function")
         wanted = named.get("name") if isinstance(named, dict) else None

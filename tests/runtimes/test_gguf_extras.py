@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.runtimes.extras import NO_EXTRAS, Extras, Prompt
-from securecoderl_edge.runtimes.gguf.batching import PROMPT_TOKENS
+from securecoderl_edge.runtimes.gguf.batching import PROMPT_TOKENS, BatchDecoder, GgufTask
 from securecoderl_edge.runtimes.gguf.grammar import Constraint
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
@@ -155,6 +155,36 @@ def test_a_completion_follows_its_grammar_and_the_others_none(runtime: GgufRunti
     found = json.loads(bound.text)
     assert isinstance(found["a"], int)
     assert found["b"] in ("x", "yz")
+
+
+@pytest.mark.parametrize(
+    ("extras", "drawn", "text"),
+    [
+        (NO_EXTRAS, "<pad>|a", "a"),
+        (Extras(grammar='root ::= "<pad>a"\n'), "<pad>|a", "<pad>a"),
+        (Extras(grammar='root ::= "<pad>a"\n'), "<|p|a|d|>|a", "<pad>a"),
+        (Extras(grammar='root ::= "1<pad>"\n', grammar_after="<pad>"), "a|<pad>|1|<pad>", "a<pad>1<pad>"),
+        (Extras(grammar='root ::= "1"\n', grammar_after="#"), "<pad>|#|1", "#1"),
+    ],
+    ids=["no grammar", "a token", "characters", "from a sign on", "before a sign"],
+)
+def test_a_text_has_the_names_of_control_tokens_that_a_grammar_reads(
+    tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, extras: Extras, drawn: str, text: str
+) -> None:
+    model = LlamaModel(tiny_gguf)
+    context = model.open_context(1, 256, 1, True)
+    decoder = BatchDecoder(model, context)
+    tokens = [model.tokenize(each, is_plain=each != "<pad>")[-1] for each in drawn.split("|")]
+    assert "|".join(model.piece(token, names=True).decode() for token in tokens) == drawn
+    given = iter(tokens)
+    monkeypatch.setattr(decoder, "_draw", lambda sequence, logits: (next(given), 0.0))
+    prompt = model.tokenize(PROMPT)
+    reported = replace(extras, alternatives=0)
+    (*_, last) = decoder.run([GgufTask("task", prompt, Sampling(0.0, len(tokens)), (0,), None, reported)])
+    assert last.completion is not None
+    assert last.completion.text == "".join(report.raw for report in last.completion.reports) == text
+    context.close()
+    model.close()
 
 
 def test_a_grammar_may_hold_from_the_end_of_a_text_on(runtime: GgufRuntime) -> None:

@@ -506,6 +506,23 @@ def test_a_stream_that_cannot_begin_has_the_status_of_a_whole_answer(
     assert runtime.tasks == []
 
 
+def test_a_prompt_that_is_too_long_is_said_in_the_words_that_clients_look_for(scorer: Scorer) -> None:
+    """Some look at no code: litellm, on which aider relies, knows the first words, LangChain the second ones."""
+    long = [
+        (CHAT, {"messages": [{**USER, "content": "a " * 3990}], "max_tokens": 64}),
+        (CHAT, {"messages": [USER] * 4001}),
+        (TEXT, {"prompt": "a" * 200_000}),
+        (TEXT, {"prompt": [97] * 5000}),
+        (TEXT, {"prompt": "a", "suffix": "b" * 200_000}),
+    ]
+    with talking(scorer, "x", context=4000) as (served, _):
+        for path, body in long:
+            error = served.ask("POST", path, body).error
+            assert error["code"] == "context_length_exceeded"
+            assert "this model's maximum context length is 4000 tokens" in error["message"]
+            assert "prompt is too long" in error["message"]
+
+
 def test_more_tokens_than_the_limit_are_said_in_a_header(scorer: Scorer) -> None:
     with talking(scorer, "x" * 90, max_tokens=20) as (served, runtime):
         for stream in (False, True):

@@ -190,7 +190,7 @@ def test_prompts_of_a_client_that_has_left_are_not_counted(
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_it_waits(engine: Engine) -> None:
-    for prompt, words in (("a " * 2001, "2001 tokens; with 10"), ("a" * 64_001, "characters"), (" ", "no tokens")):
+    for prompt, words in (("a " * 2001, "2001 tokens, with 10"), ("a" * 64_001, "characters"), (" ", "no tokens")):
         with pytest.raises(Unfit, match=words):
             Client(engine).generate([prompt], 1, Sampling(max_tokens=10))
     assert engine.waiting == 0

@@ -411,7 +411,7 @@ def test_a_stopped_answer_stays_in_the_chat_and_a_message_without_one_can_be_sen
         assert tab.run("document.querySelector('#chat .check').textContent") == "code: not checked"
         ask(tab, "chat", "x" * 70000)
         wait(tab, "chat", "error")
-        assert "a context of 2048 tokens" in status(tab, "chat")
+        assert "context length is 2048 tokens" in status(tab, "chat")
         assert tab.run("document.getElementById('chat-prompt').value.length") == 70000
         assert tab.run("document.querySelectorAll('.message, #chat .card').length") == 2
         tab.run("document.getElementById('max_tokens').value = 3; 0")

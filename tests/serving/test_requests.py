@@ -333,6 +333,7 @@ def test_what_needs_a_model_in_gguf_says_so(fields: dict[str, Any], param: str) 
     with pytest.raises(Fault) as caught:
         talk(CHAT_MODEL, **fields)
     assert (caught.value.param, caught.value.code) == (param, "unsupported_parameter")
+    assert "a model in GGUF" in caught.value.message
 
 
 @pytest.mark.parametrize(

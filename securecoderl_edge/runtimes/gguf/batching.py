@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial as partial_of
 from typing import Any
 
@@ -204,17 +204,22 @@ class BatchDecoder:
     def _open(self, task: GgufTask) -> _Sequence:
         news: list[str] = []
         writer = TextWriter(task.sampling.stop, news.append, end_of_program(task.facts))
-        pieces = BytesText(self._model.piece)
-        partial = PartialCompletion(task.sampling, self._model.is_end, pieces, writer, task.seed)
-        partial.started, partial.extras = time.monotonic(), task.extras
-        if task.extras.reports_prompt:
-            partial.prompt_reports.append(TokenReport(self._raw(task.prompt[0]), None))
         constraint = None
         if task.extras.grammar:
             open_grammar = partial_of(self._model.open_grammar, task.extras.grammar)
             encode = partial_of(self._model.tokenize, is_plain=True)
             constraint = Constraint(task.extras, open_grammar, encode)
+        pieces = BytesText(partial_of(self._piece, constraint))
+        partial = PartialCompletion(task.sampling, self._model.is_end, pieces, writer, task.seed)
+        partial.started, partial.extras = time.monotonic(), task.extras
+        if task.extras.reports_prompt:
+            partial.prompt_reports.append(TokenReport(self._raw(task.prompt[0]), None))
         return _Sequence(task, partial, news, constraint=constraint)
+
+    def _piece(self, constraint: Constraint | None, token: int) -> bytes:
+        """The text of a token; of a control token its name, where a grammar reads that."""
+        named = self._model.piece(token, names=constraint is not None)
+        return named if constraint is None or constraint.reads(named) else self._model.piece(token)
 
     def _compute(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Feed (token, position, sequence) in full batches."""
@@ -280,7 +285,10 @@ class BatchDecoder:
         drawn = [self._draw(sequence, each) for each, sequence in zip(logits, sequences, strict=True)]
         for each, sequence, (token, _) in zip(logits, sequences, drawn, strict=True):
             if sequence.task.extras.alternatives is not None:
-                sequence.partial.reports.append(self._report(sequence, each, token))
+                report = self._report(sequence, each, token)
+                if not self._model.is_end(token):  # as it is in the text, which has no name of a control token
+                    report = replace(report, raw=self._piece(sequence.constraint, token).decode("latin-1"))
+                sequence.partial.reports.append(report)
         self.spent += Usage(decode_tokens=len(sequences), decode_seconds=time.perf_counter() - started)
         progress = []
         for row, sequence, (token, logprob) in zip(ready, sequences, drawn, strict=True):

@@ -87,6 +87,10 @@ class Constraint:
         assert self._grammar is not None
         return self._grammar.allowed()
 
+    def reads(self, named: bytes) -> bool:
+        """Whether the name of a control token is text: to the grammar it is, and so is a sign that it holds from."""
+        return self._grammar is not None or named in self._after.encode()
+
     def add(self, token: int, text: str) -> None:
         """Take the next token, which makes the completion ``text``."""
         if self._grammar is not None:
