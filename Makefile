@@ -3,6 +3,8 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 EXTRAS ?= --extra every
+# Of what llama-cpp-python compiles, a quarter is for pictures and sound.
+export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF
 VENV := .venv
 BIN := $(VENV)/bin
 
