@@ -49,7 +49,8 @@ MAY_IMPORT = {
     "integrations": "problems prompts sandbox scoring",
     "serving": "languages generation scoring runtimes prompts problems system config",
     "evaluation": "languages problems prompts models sandbox.levels scoring runs runtimes system config",
-    "evaluation.report": "evaluation training.readiness training.warning_signs models runs scoring system config",
+    "evaluation.report": "evaluation training.phase_settings training.readiness training.warning_signs models runs "
+    "scoring system config",
     "doctor": "languages models sandbox runtimes training.base training.memory training.recipe training.settings "
     "system",
     "export": "languages problems prompts models scoring runs runtimes evaluation system config",
