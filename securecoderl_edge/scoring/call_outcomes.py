@@ -14,7 +14,6 @@ from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
 from securecoderl_edge.problems.assertions import Assertion, Comparison, holds
 from securecoderl_edge.problems.test_file import TestFile
 from securecoderl_edge.sandbox import Execution, FunctionCall, literal
-from securecoderl_edge.sandbox.file_tests import call_of_file_test
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
@@ -30,7 +29,8 @@ _MOST_ALIKE = 64
 def call_of(assertion: Assertion, file: TestFile | None = None) -> FunctionCall:
     """The part of an assertion that enters the sandbox; of one that names a test, the ``file`` that has it."""
     if file is not None:
-        return call_of_file_test(file.name, file.source, file.modules, assertion.expression)
+        shared = file.name, file.source, file.modules
+        return FunctionCall(assertion.expression, is_assertion=True, prelude="", file=shared)
     return FunctionCall(
         assertion.expression,
         assertion.comparison == "whole",
