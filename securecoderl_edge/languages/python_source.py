@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from securecoderl_edge.languages.hash_floods import without_floods
 from securecoderl_edge.text import has_endless_marks
 
 # What `ast.literal_eval` and work with its value raise for text that is no usable literal.
@@ -73,7 +74,7 @@ def syntax_tree(source: str, mode: str = "exec") -> Any:
     """`ast.parse`, for any thread; a text that would take far too much memory or time is a ValueError."""
     if len(source) > _LONGEST_SOURCE or has_endless_marks(source) or _is_endless(source):
         raise ValueError("too long to be parsed")
-    return tree_of(source, mode)
+    return without_floods(source, tree_of(source, mode))
 
 
 def tree_of(source: str, mode: str = "exec") -> Any:
@@ -83,9 +84,8 @@ def tree_of(source: str, mode: str = "exec") -> Any:
 
 
 def literal(text: str) -> Any:
-    """`ast.literal_eval` of a text, for any thread."""
-    with _parsing:
-        return ast.literal_eval(text)
+    """`ast.literal_eval` of a text, for any thread; errors as of `syntax_tree`."""
+    return ast.literal_eval(syntax_tree(text.lstrip(" \t"), "eval"))
 
 
 def _is_endless(source: str) -> bool:
