@@ -2,6 +2,11 @@
 
 import sys
 
+_ROOT = __file__.rpartition("/")[0].rpartition("/")[0]
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] not in ("", _ROOT):
+    # `python -m` searches the current folder first, where a program of a model may be named json.py.
+    del sys.path[0]
+
 
 def main() -> None:
     """Run ``sce``; Ctrl-C ends it in one line even while it is still being loaded."""

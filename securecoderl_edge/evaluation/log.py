@@ -14,7 +14,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.scoring.metrics import Row
-from securecoderl_edge.scoring.score import is_amount, score_from_record
+from securecoderl_edge.scoring.score import is_amount, is_count, score_from_record
 from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.rows import RowFile, drop_truncated_line
 
@@ -163,7 +163,7 @@ def _is_measured(value: Any) -> bool:
 # Of the fields of a row that are not those of a score.
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "id": lambda value: isinstance(value, str),
-    "sample": lambda value: type(value) is int,
+    "sample": is_count,
     "between_tokens_ms": lambda value: isinstance(value, list) and all(map(_is_measured, value)),
     **dict.fromkeys(("completion", "finish", "prompt_style"), lambda value: isinstance(value, str)),
     **dict.fromkeys(("completion_tokens", "first_token_seconds"), _is_measured),

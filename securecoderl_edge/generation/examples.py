@@ -28,7 +28,7 @@ _MOST_CALLS = 500  # that are looked at
 _MOST_STATEMENTS = 20  # of a session before an assertion
 _TRACEBACK = "Traceback (most recent call last):"
 
-_ARROW = r"(?:[-=]+>|[➞→⇒⟶➔])"
+_ARROW = r"(?:(?<![-=])[-=]++>|[➞→⇒⟶➔])"
 _VERB = r"(?:(?:should|must|will|would) )?(?:returns?|be|equals?|gives?|yields?|outputs?|evaluates? to)|is"
 _RESULT = re.compile(rf"[`'\"]?\s*(?:#\s*)?(?:{_ARROW}|={{1,3}}|{_VERB}|(?<=#)|(?<=# )):?\s*`?")
 _RAISES = re.compile(
@@ -36,10 +36,12 @@ _RAISES = re.compile(
 )
 _CALL = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
 # What may stand before an example: a mark, or a word that introduces one.
+_BEGUN = re.compile(r"\s*(?:[-*•>]\s+|\d+[.)]\s+)?[`*\"']{0,2}")
 _BEFORE = re.compile(
-    r"(?:^\s*(?:[-*•>]\s+|\d+[.)]\s+)?[`*\"']{0,2}|[,;:(`]\s*|[.!?]\s+|\b(?:examples?|e\.g\.|i\.e\.|eg|ie|and|so|thus|hence|for|as)[,:]?\s+`?)$",
+    r"(?:[,;:(`]\s*|[.!?]\s+|\b(?:examples?|e\.g\.|i\.e\.|eg|ie|and|so|thus|hence|for|as)[,:]?\s+`?)$",
     re.IGNORECASE,
 )
+_NEAR = 64  # characters before a call that are looked at: a line can have hundreds of calls
 # What may follow: the end of the line or sentence, a remark, or the next example.
 _AFTER = re.compile(
     r"[`*\"']{0,2}\)?(?:[.;,]?\s*(?:#|$)|[.;]\s+\S|[,;]?\s+(?:since|because)\b|[,;]?\s+(?:and\s+)?`?[A-Za-z_]\w*\()"
@@ -53,7 +55,7 @@ _CALCULATED = re.compile(r"\s*[-+*/%][-+*/%().\d\s]*=\s*([-+]?\d+(?:\.\d+)?)\s*$
 _PAIR = re.compile(rf"[\s*•-]*+(?:\d+[.)]\s)?(?P<left>.+?){_ARROW}\s*(?P<right>.+)")
 _LABEL = re.compile(r"[\s*•-]*(?:for )?(?:examples?|e\.g\.)[:,]?\s+", re.IGNORECASE)
 _FOR = re.compile(
-    r"[\s*•-]*(?:for|with) (?P<left>.+?),?\s+(?:the |your )?(?:output|result|answer|function|return value|it) "
+    r"[\s*•-]*(?:for|with) (?P<left>.*?[^\s,]),?\s++(?:the |your )?(?:output|result|answer|function|return value|it) "
     r"(?:should |must |will )?(?:be|is|returns?|equals?):? *(?P<right>.+)",
     re.IGNORECASE,
 )
@@ -229,7 +231,7 @@ def _calls(lines: list[str], name: str) -> Iterator[str]:
             if parse(text):
                 continue
         for match in _CALL.finditer(text) if f"{name}(" in text and not _DOUBT.search(_outside(text)) else ():
-            if match.start() < end or match[1] != name or not _BEFORE.search(text, 0, match.start()):
+            if match.start() < end or match[1] != name or not _leads_to(text, match.start()):
                 continue
             left -= 1
             if left < 0:
@@ -240,6 +242,12 @@ def _calls(lines: list[str], name: str) -> Iterator[str]:
                 continue
             asserted, end = _result_of(text, call, match.start() + len(call))
             yield from [asserted] if asserted else []
+
+
+def _leads_to(text: str, call: int) -> bool:
+    """Whether what stands before a call in its line may stand before an example."""
+    is_begun = _BEGUN.fullmatch(text, 0, call) is not None
+    return is_begun or _BEFORE.search(text, max(0, call - _NEAR), call) is not None
 
 
 def _result_of(text: str, call: str, start: int) -> tuple[str, int]:

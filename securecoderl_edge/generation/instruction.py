@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from securecoderl_edge.generation.statements import Statement
 
@@ -59,9 +60,11 @@ def as_renamed(unit: Statement, body: Iterable[Statement], theirs: Iterable[Stat
     """
     name = unit.key.partition("@")[0].strip("=")
     old = {new: each.rpartition(".")[2] for each, new in _removed(instruction).items() if new}.get(name)
+    if not old:
+        return unit
     mine, others = ({each.key for each in units} for units in (body, theirs))
-    key = unit.key.replace(name, old, 1) if old else ""
-    return replace(unit, key=key) if key in mine - others and unit.key not in mine and key else unit
+    key = unit.key.replace(name, old, 1)
+    return replace(unit, key=key) if key in mine - others and unit.key not in mine else unit
 
 
 def asks_to_remove(pattern: str, instruction: str) -> bool:
@@ -70,6 +73,7 @@ def asks_to_remove(pattern: str, instruction: str) -> bool:
     return found is not None and not re.search(r"\b(?:not|never|keep)\b|n['’]t\b", instruction[: found.end()], re.I)
 
 
+@lru_cache(maxsize=1)  # each statement of a file asks for them
 def _removed(instruction: str) -> dict[str, str]:
     """The names that are removed, each with what it is renamed to."""
     found: dict[str, str] = {}

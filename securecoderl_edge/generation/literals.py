@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from functools import lru_cache
 
 from securecoderl_edge.languages.python_source import is_literal, names_imported, parse
 
@@ -83,6 +84,7 @@ def arguments_in(given: str, text: str = "") -> str:
     return ""
 
 
+@lru_cache(maxsize=1)  # a text can have thousands of examples
 def _parameters(text: str) -> list[str]:
     """The parameters of the last function that a text begins to define, without that of the object."""
     defined = _STUB.findall(text)

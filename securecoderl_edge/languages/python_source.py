@@ -11,9 +11,11 @@ import threading
 import tokenize
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from securecoderl_edge.languages.hash_floods import without_floods
 from securecoderl_edge.text import has_endless_marks
 
 # What `ast.literal_eval` and work with its value raise for text that is no usable literal.
@@ -72,7 +74,7 @@ def syntax_tree(source: str, mode: str = "exec") -> Any:
     """`ast.parse`, for any thread; a text that would take far too much memory or time is a ValueError."""
     if len(source) > _LONGEST_SOURCE or has_endless_marks(source) or _is_endless(source):
         raise ValueError("too long to be parsed")
-    return tree_of(source, mode)
+    return without_floods(source, tree_of(source, mode))
 
 
 def tree_of(source: str, mode: str = "exec") -> Any:
@@ -82,9 +84,8 @@ def tree_of(source: str, mode: str = "exec") -> Any:
 
 
 def literal(text: str) -> Any:
-    """`ast.literal_eval` of a text, for any thread."""
-    with _parsing:
-        return ast.literal_eval(text)
+    """`ast.literal_eval` of a text, for any thread; errors as of `syntax_tree`."""
+    return ast.literal_eval(syntax_tree(text.lstrip(" \t"), "eval"))
 
 
 def _is_endless(source: str) -> bool:
@@ -133,12 +134,11 @@ def reformatted(source: str) -> str:
     tree = parse(source)
     if tree is None:
         return source
-    try:
+    with suppress(RecursionError):
         text = ast.unparse(tree) + "\n"
         again = parse(text)
         return text if again is not None and ast.dump(again) == ast.dump(tree) else source
-    except RecursionError:
-        return source
+    return source
 
 
 def parse_stub(source: str) -> ast.Module | None:
@@ -307,20 +307,20 @@ def only_compares(text: str) -> bool:
 
 
 def compared_value(assertion: str) -> str | None:
-    """The expression X of ``assert X == Y``; None for other assertions."""
+    """The expression X of ``assert X == Y``; None for other assertions, and for a sum of many hundred terms."""
     match parse(assertion):
         case ast.Module(body=[ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()]))]):
-            return ast.unparse(left)
+            with suppress(RecursionError):
+                return ast.unparse(left)
     return None
 
 
 def is_literal(node: ast.expr) -> bool:
     """Whether `ast.literal_eval` reads it."""
-    try:
+    with suppress(*UNREADABLE):
         ast.literal_eval(node)
-    except UNREADABLE:
-        return False
-    return True
+        return True
+    return False
 
 
 def expected_errors(asserted: ast.expr) -> tuple[str, ...]:

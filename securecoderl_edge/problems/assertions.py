@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -34,6 +34,7 @@ Prelude = Literal["", "typing", "contest"]
 _FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
 _LONGEST_RANGE = 1 << 20
 _MOST_IMPORTS, _LONGEST_IMPORT = 256, 4096  # of a given code
+_MOST_CHARACTERS = 1 << 26  # of its imports before all assertions
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
@@ -80,8 +81,10 @@ def security_assertions_of(problem: Problem) -> list[Assertion]:
     return _translated(problem, [test.assertion for test in problem.security_tests])
 
 
-def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
+def _translated(problem: Problem, texts: Sequence[str]) -> list[Assertion]:
     name, imports = problem.entry_point or "", _imports_of(problem.starter_code)
+    if sum(map(len, set(imports.values()))) * len(texts) > _MOST_CHARACTERS:
+        imports = {}  # thousands of assertions that use all of them would fill the memory
     return [_with_imports(translate(text, name, problem.rule.name), imports) for text in texts]
 
 

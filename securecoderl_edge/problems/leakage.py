@@ -78,7 +78,10 @@ def _is_example(problem: Problem, assertion: str) -> bool:
     values = [*called[0].args, *(keyword.value for keyword in called[0].keywords)]
     if len(values) > _MOST_ARGUMENTS:
         return False
-    arguments = ",".join(rf"(?:\w+=)?{re.escape(_squeezed(ast.unparse(each)))}" for each in values)
+    try:
+        arguments = ",".join(rf"(?:\w+=)?{re.escape(_squeezed(ast.unparse(each)))}" for each in values)
+    except RecursionError:  # such as a sum of 400 terms
+        return False
     return re.search(rf"Input:{arguments}Output:", _squeezed(problem.statement)) is not None
 
 

@@ -182,8 +182,12 @@ def clusters(problems: Sequence[Problem]) -> list[list[int]]:
     of_group = [
         (first_of.setdefault(problem.group, index), index) for index, problem in enumerate(problems) if problem.group
     ]
-    near = ((first, second) for first, second, _ in similar_pairs(problems))
-    for first, second in itertools.chain(of_group, near):
+    # Of those with the same pairs of words one is compared: all with each other would take quadratic time.
+    first_with: dict[frozenset[str], int] = {}
+    of_words = [(first_with.setdefault(word_pairs(problem), index), index) for index, problem in enumerate(problems)]
+    found = list(first_with.values())
+    near = ((found[first], found[second]) for first, second, _ in similar_pairs([problems[each] for each in found]))
+    for first, second in itertools.chain(of_group, of_words, near):
         low, high = sorted((root(first), root(second)))
         parent[high] = low
     groups: dict[int, list[int]] = {}

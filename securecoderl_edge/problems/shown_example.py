@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import replace
 
 from securecoderl_edge.languages.python_source import parse
@@ -43,8 +44,10 @@ def _assertion(problem: Problem, place: int) -> str:
     match tree.body if tree else []:
         case [ast.Expr(value=ast.List(elts=[call]))] if assertion.comparison == "each" and len(assertion.expected) == 1:
             text = f"assert {ast.unparse(call)} == {assertion.expected[0]!r}"
-    shown = parse(text)
-    return text if shown is None else ast.unparse(ast.fix_missing_locations(_Named().visit(shown)))
+    with suppress(RecursionError):
+        shown = parse(text)
+        return text if shown is None else ast.unparse(ast.fix_missing_locations(_Named().visit(shown)))
+    return text
 
 
 class _Named(ast.NodeTransformer):

@@ -13,6 +13,7 @@ import signal
 import tempfile
 from typing import Any
 
+from securecoderl_edge.sandbox.file_tests import statement_of_file_test
 from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, OWN_ERROR_STATUS, THREADS_STATUS
 from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED, RETURNED_NONE, request_text
 from securecoderl_edge.sandbox.jobs import Execution, FunctionCall, StoppedBy, WorkerLost
@@ -41,7 +42,12 @@ class Exchange:
         if call is not None:
             self._outputs.append(memory_file())
             self._inputs.append(memory_file())
-            expression = noting(call.expression, call.entry_point, call.is_assertion)
+            test = call.expression
+            expression = (
+                statement_of_file_test(*call.file, test)
+                if call.file is not None
+                else noting(test, call.entry_point, call.is_assertion)
+            )
             request = request_text(expression, call.is_assertion, call.setup, call.entry_point)
             self._pieces = [memory_file(request)]
             if call.is_assertion:

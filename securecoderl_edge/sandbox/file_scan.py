@@ -10,9 +10,10 @@ import hashlib
 import queue
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from securecoderl_edge.errors import SceError
@@ -116,7 +117,7 @@ class FileScanner:
             found = self._scan_c(file, data) if file.language == C else self._scan_python(file, data)
         lines = data.splitlines() if found else []
         # A call that two names reach is found twice.
-        kept = dict.fromkeys(_with_digest(each, lines) for each in found if self._is_wanted(each))
+        kept = dict.fromkeys(_with_digests(list(filter(self._is_wanted, found)), lines))
         return sorted(kept, key=lambda each: (each.line, each.column, each.test_id, each.text))
 
     def _is_wanted(self, each: FileFinding) -> bool:
@@ -218,11 +219,24 @@ class FileScanner:
         self.close()
 
 
-def _with_digest(finding: FileFinding, lines: list[bytes]) -> FileFinding:
-    first, end = finding.first_line or finding.line, max(finding.line, finding.end_line)
-    text = b"\n".join(line.strip() for line in lines[max(first - 1, 0) : end])
-    digest = hashlib.sha256(finding.test_id.encode() + b"\0" + text).hexdigest()[:16]
-    return replace(finding, digest=digest)
+def _with_digests(found: Sequence[FileFinding], lines: list[bytes]) -> Iterator[FileFinding]:
+    """Findings with their digests. Each reads on from the one before that begins in the same line: of ten thousand in
+    a long line, or in a chain of calls, every one would take the time of all.
+    """
+    states: dict[tuple[str, int], tuple[Any, int]] = {}
+    digests: dict[tuple[str, int, int], str] = {}
+    for test_id, first, end in sorted(set(map(_span, found)), key=itemgetter(2)):
+        state, read = states.get((test_id, first), (hashlib.sha256(test_id.encode() + b"\0"), first))
+        for number in range(read, min(end, len(lines))):
+            state.update(b"\n" * (number > first) + lines[number].strip())
+        states[test_id, first] = state, max(read, end)
+        digests[test_id, first, end] = state.hexdigest()[:16]
+    return (replace(each, digest=digests[_span(each)]) for each in found)
+
+
+def _span(each: FileFinding) -> tuple[str, int, int]:
+    """The check of a finding, and the slice of the lines that it is about."""
+    return each.test_id, max((each.first_line or each.line) - 1, 0), max(each.line, each.end_line)
 
 
 def _name(rule: str) -> str:

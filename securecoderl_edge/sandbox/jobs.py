@@ -27,6 +27,8 @@ class FunctionCall:
         entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
         prelude: names defined for the program beforehand: ``typing``, or ``contest`` for those that APPS solutions
             expect.
+        file: of a test file its name, its text, and the names by which it imports the program; ``expression`` is then
+            the name of a test in it. Thousands of calls share them.
     """
 
     expression: str
@@ -34,6 +36,7 @@ class FunctionCall:
     setup: str = ""
     entry_point: str = ""
     prelude: Literal["", "typing", "contest"] = "typing"
+    file: tuple[str, str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True)

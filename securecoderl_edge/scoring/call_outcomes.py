@@ -5,16 +5,14 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
+from securecoderl_edge.languages.hash_floods import spread
 from securecoderl_edge.languages.python_source import UNREADABLE, syntax_tree
 from securecoderl_edge.problems.assertions import Assertion, Comparison, holds
 from securecoderl_edge.problems.test_file import TestFile
 from securecoderl_edge.sandbox import Execution, FunctionCall, literal
-from securecoderl_edge.sandbox.file_tests import call_of_file_test
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
@@ -23,14 +21,13 @@ _LONGEST_EXTRA = 4096
 _LONGEST_SEARCHED = 1 << 20
 # Nor is one with far more items.
 _ITEMS_FACTOR, _EXTRA_ITEMS, _MOST_SEARCHED = 2, 256, 1 << 17
-# A set with so many items that have one hash was made to be slow.
-_MOST_ALIKE = 64
 
 
 def call_of(assertion: Assertion, file: TestFile | None = None) -> FunctionCall:
     """The part of an assertion that enters the sandbox; of one that names a test, the ``file`` that has it."""
     if file is not None:
-        return call_of_file_test(file.name, file.source, file.modules, assertion.expression)
+        shared = file.name, file.source, file.modules
+        return FunctionCall(assertion.expression, is_assertion=True, prelude="", file=shared)
     return FunctionCall(
         assertion.expression,
         assertion.comparison == "whole",
@@ -117,7 +114,7 @@ def _of_kind(kind: type, value: Any) -> Any:
 
 
 def _dict_items(pairs: list[Any]) -> Any:
-    keys = _spread([key for key, _ in _of_kind(list, pairs)])
+    keys = spread([key for key, _ in _of_kind(list, pairs)])
     return dict(zip(keys, (value for _, value in pairs), strict=True)).items()
 
 
@@ -125,7 +122,7 @@ def _dict_items(pairs: list[Any]) -> Any:
 _KINDS: dict[str, Callable[..., Any]] = {
     "range": range,
     "bytearray": lambda data: bytearray(_of_kind(bytes, data)),
-    "dict_keys": lambda keys: dict.fromkeys(_spread(_of_kind(list, keys))).keys(),
+    "dict_keys": lambda keys: dict.fromkeys(spread(_of_kind(list, keys))).keys(),
     "dict_items": _dict_items,
     "items": lambda items: _Items(_of_kind(list, items), are_all=True),
     "first_items": lambda items: _Items(_of_kind(list, items), are_all=False),
@@ -174,20 +171,8 @@ def _value_of(node: ast.expr) -> Any:
         case ast.Tuple():
             return tuple(map(_value_of, node.elts))
         case ast.Set():
-            return set(_spread(list(map(_value_of, node.elts))))
+            return set(spread(list(map(_value_of, node.elts))))
         case ast.Dict():
-            keys = _spread(list(map(_value_of, filter(None, node.keys))))
+            keys = spread(list(map(_value_of, filter(None, node.keys))))
             return dict(zip(keys, map(_value_of, node.values), strict=True))
     return ast.literal_eval(node)
-
-
-def _spread(items: list[Any]) -> list[Any]:
-    """The items of a set or the keys of a dictionary, which takes quadratic time if many have the same hash.
-
-    Raises:
-        ValueError: many of them have.
-    """
-    commonest, count = max(Counter(map(hash, items)).items(), key=itemgetter(1), default=(0, 0))
-    if count > _MOST_ALIKE and len({repr(item) for item in items if hash(item) == commonest}) > _MOST_ALIKE:
-        raise ValueError("items with the same hash")
-    return items

@@ -22,9 +22,9 @@ def without_known(score: Score, original: Score) -> Score:
         return score
     known = Counter((each.test_id, each.severity) for each in original.findings)
     before = {line.strip() for line in original.program.splitlines()}
-    lines = dict(enumerate(score.program.splitlines(), 1))
+    is_new = {number: line.strip() not in before for number, line in enumerate(score.program.splitlines(), 1)}
     new = []
-    for each in sorted(score.findings, key=lambda each: lines.get(each.line, "").strip() not in before):
+    for each in sorted(score.findings, key=lambda each: is_new.get(each.line, "" not in before)):
         as_bad = ((each.test_id, level) for level in SERIOUS[SERIOUS.index(each.severity) :])
         if (found := next(filter(known.__getitem__, as_bad), None)) is not None:
             known[found] -= 1

@@ -249,7 +249,7 @@ def _from_json(value: Any, kind: Any, name: str = "") -> Any:
         return None if value is None else _from_json(value, parts[0], name)
     if kind is Any or (kind in (str, bool) and isinstance(value, kind)) or (kind is float and is_amount(value)):
         return value
-    if (kind is int and type(value) is int and value >= 0) or (origin is Literal and value in parts):
+    if (kind is int and is_count(value)) or (origin is Literal and value in parts):
         return value
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_from_json(each, parts[0], name) for each in value)
@@ -269,6 +269,11 @@ def _from_json(value: Any, kind: Any, name: str = "") -> Any:
 def _kinds_of(schema: type) -> dict[str, Any]:
     """The types of a dataclass's fields by name."""
     return get_type_hints(schema)
+
+
+def is_count(value: object) -> bool:
+    """Whether a JSON value is a whole number of at least 0, and none so large that many can have the same hash."""
+    return type(value) is int and 0 <= value < 1 << 53
 
 
 def is_amount(value: object) -> bool:

@@ -20,7 +20,7 @@ from securecoderl_edge.prompts.extraction import (
     prompt_facts,
     recorded_format,
 )
-from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.scoring.score import Score, is_count, score_from_record
 from securecoderl_edge.scoring.scorer import Submission
 from securecoderl_edge.system.files import take_lock, writing
 from securecoderl_edge.system.rows import decode_line, read_jsonl
@@ -55,8 +55,8 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
             )
         sample = record.get("sample", 0 if "id" in record else lines[name])
         lines[name] += 1
-        if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
-            raise SceError(f'{where}: "sample" must be a whole number from 0, found {sample!r}')
+        if not is_count(sample):
+            raise SceError(f'{where}: "sample" must be a whole number from 0, found {sample!r:.100}')
         if name not in known:
             raise SceError(f"{where}: unknown problem id {name!r}; check --problems")
         if (name, sample) in seen:

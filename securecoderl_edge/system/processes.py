@@ -131,7 +131,11 @@ def result_of(future: Future[_Result], is_cancelled: Callable[[], bool] = lambda
 
 
 def in_order(
-    begin: Callable[[_Item], Future[_Result]], items: Iterable[_Item], running: int, kept: int
+    begin: Callable[[_Item], Future[_Result]],
+    items: Iterable[_Item],
+    running: int,
+    kept: int,
+    has_room: Callable[[], bool] = lambda: True,
 ) -> Iterator[list[_Result]]:
     """The results of items, in their order; yields those that are there, so that they can be kept.
 
@@ -140,6 +144,7 @@ def in_order(
     Args:
         begin: starts the work on an item, which is read only then.
         running: items that are begun and not done, at most.
+        has_room: whether one more may wait for others.
     """
     left: Iterator[_Item] | None = iter(items)
     begun, free = deque[Future[_Result]](), threading.Semaphore(running)
@@ -149,7 +154,7 @@ def in_order(
             done.append(begun.popleft().result())
         if done:
             yield done
-        elif left is None or len(begun) >= kept:
+        elif left is None or len(begun) >= kept or (begun and not has_room()):
             wait(list(islice(begun, 1)), timeout=_TURN_SECONDS)
         elif free.acquire(timeout=_TURN_SECONDS):
             for item in left:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -412,6 +413,14 @@ def test_numbers_of_findings_are_counted_in_words(project: Path) -> None:
     (project / "src" / "low.py").write_text(LOW * 2)
     root = ElementTree.fromstring(scan("src", "--format", "junit"))
     assert [each.attrib["message"] for each in root.iter("failure")] == ["1 finding", "1 finding", "2 findings"]
+
+
+def test_a_long_line_is_read_once_and_not_for_each_of_its_findings(project: Path) -> None:
+    (project / "long.py").write_text(f"{'eval(a);' * 9_999}#{'x' * 4_000_000}")
+    started = time.process_time()  # of this process, not of the one that scans
+    found = json.loads(scan("long.py", "--select", "B307", "--format", "sarif"))["runs"][0]["results"]
+    assert time.process_time() - started < 15  # once for each: a minute
+    assert len({each["partialFingerprints"]["primaryLocationLineHash"] for each in found}) == len(found) > 0
 
 
 def test_junit_has_a_case_per_file_and_a_failure_for_each_that_fails(project: Path) -> None:

@@ -310,6 +310,7 @@ def test_a_row_says_how_it_was_made(problems: str, completions: str) -> None:
         ),
         ([{"id": "a"}], r':1: expected the strings "id" and "completion"'),
         ([{"id": "a", "sample": "1", "completion": ""}], r":1: \"sample\" must be"),
+        ([{"id": "a", "sample": (1 << 61) - 1, "completion": ""}], r":1: \"sample\" must be"),  # its hash is that of 0
         ([["a"]], r":1: expected a JSON object"),
         ([], r"the file is empty"),
     ],

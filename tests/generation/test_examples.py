@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from securecoderl_edge.generation.examples import Examples, examples_in, function_asked
@@ -179,7 +181,13 @@ def test_named_arguments_go_to_their_parameters(stub: str, given: str, assertion
         f"-{' ' * 1_998}x\n" * 50,
         f"{'-' * 1_999}x\n" * 50,
         "function a1 " * 100_000,
+        f"for a{' ' * 1_990}x\n" * 200,
+        f"{'f(1) ' * 390}\n" * 400,
+        f"Examples:\na{'-' * 1_998}\n" * 5_000,
+        "Examples:\n" + "y -> 1\n" * 30_000,
     ],
 )
 def test_long_texts_take_linear_time(text: str) -> None:
+    started = time.process_time()
     assert not examples_in(f"Write a function f.\n{text}").assertions
+    assert time.process_time() - started < 20  # with backtracking: half a minute, or hours

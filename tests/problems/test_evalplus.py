@@ -394,6 +394,25 @@ def test_a_reference_that_takes_long_keeps_no_later_one_waiting(
     assert (reason, dropped) == ("inputs longer than a test can hold", Dropped(2, "mbpp-plus/900"))
 
 
+def test_behind_a_reference_that_takes_long_few_large_records_wait(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "cpu_count", lambda: 2)
+    monkeypatch.setattr(importing, "_MOST_CHARACTERS", 100_000)
+    begun = list[str]()
+
+    def waiting(program: str, entry_point: str, expression: str) -> ReferenceOutput:
+        begun.append(entry_point)
+        if entry_point == "f0":
+            threading.Event().wait(2)  # time for all others
+            assert len(begun) < 6, "they are kept, however large"
+        return evaluate(program, entry_point, expression)
+
+    records = [{**mbpp(f"f{n}", f"def f{n}(a): return a", [[n]], 900 + n), "more": ["x" * 40_000]} for n in range(12)]
+    found = import_problems(write_lines(Path("x.jsonl"), records), evaluate=waiting)
+    assert [problem.id for problem in found.problems] == [f"mbpp-plus/{900 + n}" for n in range(12)]
+
+
 def test_strict_stops_at_the_first_bad_record(evaluate: Evaluate) -> None:
     path = write_lines(Path("x.jsonl"), [{**DOUBLE, "canonical_solution": "    return (\n"}])
     with pytest.raises(SceError, match=r"x\.jsonl:1: unusable record: canonical_solution does not parse \(--strict\)"):

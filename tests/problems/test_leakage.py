@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from securecoderl_edge.languages.python_source import compared_value
 from securecoderl_edge.problems.leakage import LEAST_HIDDEN, is_visible, without_visible_tests
 from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.shown_example import with_one_example
 
 SHOWN, FIRST, SECOND = Test("1 2\n", "3\n"), Test("4 4\n", "8\n"), Test("10 9\n", "19\n")
 PROBLEM = Problem("sum", "Add.\n\nExample input:\n1  2\n\nExample output:\n3", tests=(FIRST, SHOWN, SECOND))
@@ -42,3 +46,12 @@ def test_only_the_first_shown_test_goes_if_one_is_to_go() -> None:
     assert without_visible_tests(call) == call, "no hidden test would be left"
     assert without_visible_tests(call, 1) == replace(call, assertions=every[1:])
     assert without_visible_tests(PROBLEM, 1) == without_visible_tests(PROBLEM)
+
+
+@pytest.mark.parametrize("argument", ["+".join(["1"] * 600), f"{'-' * 500}1"])
+def test_an_assertion_that_is_nested_deeply_is_no_example(argument: str) -> None:
+    assertion = f"assert f({argument}) == 2"
+    problem = Problem("sum", "Add.\nInput: x = 1 Output: 2", kind="call", entry_point="f", assertions=(assertion,))
+    assert not is_visible(problem, assertion)
+    assert compared_value(assertion) is None
+    assert with_one_example(problem).statement.endswith(assertion)

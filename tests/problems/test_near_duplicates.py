@@ -89,6 +89,15 @@ def test_a_chain_of_near_duplicates_is_one_group_in_the_order_of_the_list() -> N
     assert clusters([problem("nothing like it"), *chain]) == [[0], [1, 2, 3]]
 
 
+def test_statements_that_are_equal_but_for_numbers_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(first: frozenset[str], second: frozenset[str]) -> float:
+        raise AssertionError
+
+    monkeypatch.setattr(near_duplicates, "jaccard", compared)
+    problems = [problem(f"Add {number} to a number.") for number in range(100)]
+    assert clusters([*problems, problem("Another one.")]) == [list(range(100)), [100]]
+
+
 def by_all_pairs(problems: list[Problem]) -> set[tuple[int, int]]:
     sets = [word_pairs(each) for each in problems]
     return {(a, b) for a, b in combinations(range(len(sets)), 2) if jaccard(sets[a], sets[b]) >= SIMILARITY}

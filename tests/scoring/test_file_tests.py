@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.test_file import read_test_file
+from securecoderl_edge.scoring.call_outcomes import call_of
 from securecoderl_edge.scoring.explain import about_failure
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -43,6 +46,21 @@ def verdicts_of(scorer: Scorer, tmp_path: Path, tests: str, module: str = MODULE
     problem = Problem("edit", "", kind="call", assertions=file.tests, test_file=file)
     score = scorer.score(problem, module)
     return dict(zip(file.tests, score.verdicts, strict=True)), "\n".join(about_failure(scorer, problem, score))
+
+
+def test_the_tests_of_a_long_file_share_its_text(tmp_path: Path) -> None:
+    tests = "".join(f"def test_{number}(): pass\n" for number in range(500))
+    (tmp_path / "test_money.py").write_text(f"import money\n#{'x' * 1_000_000}\n{tests}")
+    file = read_test_file(tmp_path / "test_money.py", tmp_path / "money.py")
+    problem = Problem("edit", "", kind="call", assertions=file.tests, test_file=file)
+    tracemalloc.start()
+    try:
+        calls = [call_of(each, file) for each in assertions_of(problem)]
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(calls) == 500
+    assert most < 1_000_000  # with a text for each: half a gigabyte
 
 
 def test_each_test_has_its_verdict_and_the_message_of_its_assertion(scorer: Scorer, tmp_path: Path) -> None:

@@ -55,6 +55,16 @@ def test_a_statement_that_imports_many_names_is_used_once() -> None:
     assert not assertion.setup
 
 
+def test_long_imports_are_not_repeated_before_thousands_of_assertions() -> None:
+    used = " + ".join(f"a{number}" for number in range(100))
+    for filler, count in (("b" * 4_000, 200), ("b", 1_000)):
+        given = "".join(f"from {filler} import a{number}\n" for number in range(100))
+        problem = replace(CALL, starter_code=given, assertions=(f"assert f({used}) == 1",) * count)
+        with at_most(32 * MEBIBYTE):
+            assertions = assertions_of(problem)
+        assert all(bool(each.setup) == (filler == "b") for each in assertions)
+
+
 def test_of_very_many_values_a_few_are_tried_as_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Any] = []
 

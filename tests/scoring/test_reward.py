@@ -381,6 +381,12 @@ def test_a_record_with_invalid_attempts_is_refused(denied: object) -> None:
         score_from_record({**score_of([PASS]).to_record(), "denied": denied})
 
 
+@pytest.mark.parametrize("sample", [-1, True, 0.0, "0", (1 << 61) - 1])
+def test_a_sample_is_a_whole_number_of_which_no_two_have_one_hash(sample: object) -> None:
+    with pytest.raises(ValueError, match="invalid sample"):
+        score_from_record({**score_of([PASS]).to_record(), "sample": sample})
+
+
 CALLS = Problem(
     "c",
     "Double it, as in\nassert f(2) == 4",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -124,6 +125,19 @@ def test_a_child_runs_no_file_of_the_current_folder(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=child_environment(),
         stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_module_of_the_package_runs_no_file_of_the_current_folder(tmp_path: Path) -> None:
+    for name in sys.stdlib_module_names:
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name} was executed')")
+    done = subprocess.run(
+        [sys.executable, "-m", "securecoderl_edge", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,8 @@ from securecoderl_edge.system.processes import in_order
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 # A record, what became of it, and what was dropped of it.
 _Made = tuple[Record, Problem | ProblemError | RecursionError | OverflowError, Tally]
-_MOST_KEPT = 256  # problems that wait for one whose program takes long
+# Problems that wait for one whose program takes long, and about the characters of their records.
+_MOST_KEPT, _MOST_CHARACTERS = 256, 1 << 28
 
 # Formats that `import_problems` needs or may have ``evaluate`` for.
 NEED_EVALUATION = ("evalplus", "codeio", "safesql", "secodeplt")
@@ -256,11 +258,32 @@ def _problem_of(reader: _Reader, record: Record) -> _Made:
 def _in_parallel(make: Callable[[Record], _Made], records: Iterator[Record]) -> Iterator[_Made]:
     """What becomes of records whose programs run, each in a process of its own."""
     threads = ThreadPoolExecutor(cpu_count(), thread_name_prefix="import")
+    sizes = deque[int]()
+
+    def begin(record: Record) -> Future[_Made]:
+        sizes.append(_size(record.value))
+        return threads.submit(make, record)
+
+    def has_room() -> bool:
+        return sum(sizes) < _MOST_CHARACTERS
+
     try:
-        for made in in_order(lambda record: threads.submit(make, record), records, 2 * cpu_count(), _MOST_KEPT):
-            yield from made
+        for made in in_order(begin, records, 2 * cpu_count(), _MOST_KEPT, has_room):
+            for each in made:
+                sizes.popleft()
+                yield each
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _size(value: Any) -> int:
+    """About the characters of a decoded JSON value."""
+    size, parts = 0, [value]
+    while parts:
+        part = parts.pop()
+        size += len(part) if isinstance(part, (str, list, dict)) else 1
+        parts += part if isinstance(part, list) else part.values() if isinstance(part, dict) else ()
+    return size
 
 
 def _filtered(
