@@ -153,7 +153,7 @@ def _evaluated(models: Sequence[str], config: BenchSettings, flags: BenchFlags) 
     check_runtime(specs, config, say)
     config = with_budgets(config, specs, say)
     if not models and latest_run() is None:
-        say(only_unfinished() or f"there is no training run in {RUNS}/, so the built-in model is evaluated")
+        say(only_unfinished() or f"no training run in {RUNS}/: evaluating the built-in model")
     problems = bench_problems(config, say)
     if flags.evalplus is not None:
         data_set_of(problems)  # before anything is evaluated
