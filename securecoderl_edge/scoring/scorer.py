@@ -124,6 +124,11 @@ class Scorer:
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
         self._is_cancelled: Callable[[], bool] = lambda: False
 
+    @property
+    def workers(self) -> int:
+        """Programs that run at the same time, at most."""
+        return self._pool.workers
+
     def until(self, is_cancelled: Callable[[], bool]) -> Scorer:
         """This scorer for one client: once ``is_cancelled``, its runs end and its scores raise SceError.
 

@@ -18,6 +18,8 @@ from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.serving.faults import Fault, invalid, too_many, unknown_field
 from securecoderl_edge.serving.serve_settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
+# Programs of a batch that wait or run, per worker: enough to keep all busy.
+_AHEAD = 2
 _KEYS = {"problem", "problem_id", "completion", "program"}
 
 
@@ -156,12 +158,16 @@ class ScoreService:
                 self._preparing, demand, self._scorer, language, self._languages
             )
         scorer = self._scorer.until(has_ended.is_set)
-        futures = [
-            scorer.score_async(each.problem, each.program, index, each.extract) for index, each in enumerate(batch)
-        ]
+        places = asyncio.Semaphore(_AHEAD * scorer.workers)
+
+        async def score(index: int, each: Submission) -> Score:
+            async with places:  # programs of other requests come between
+                return await asyncio.wrap_future(scorer.score_async(each.problem, each.program, index, each.extract))
+
+        scores = [asyncio.create_task(score(index, each)) for index, each in enumerate(batch)]
         try:
-            return [await asyncio.wrap_future(future) for future in futures]
+            return await asyncio.gather(*scores)
         finally:
             has_ended.set()
-            for future in futures:
-                future.cancel()
+            for each in scores:
+                each.cancel()

@@ -35,6 +35,8 @@ ITEM = {"problem_id": "double", "program": RIGHT}
 class HeldScorer:
     """A scorer whose scores come when a test sets them."""
 
+    workers = 4
+
     def __init__(self) -> None:
         self.futures: list[Future[Score]] = []
 
@@ -268,6 +270,22 @@ def test_writing_many_findings_keeps_no_other_client_waiting() -> None:
         is_answered.set()
         assert asked.result().status == 200
     assert waited == [True]
+
+
+def test_programs_of_a_large_batch_leave_room_for_those_of_others(scorer: Scorer) -> None:
+    slow, score = HeldScorer(), scorer.score(DOUBLE, RIGHT)
+    with serving(slow, has_model=False, problems=[DOUBLE]) as served, ThreadPoolExecutor(2) as threads:
+        many = threads.submit(post, served, *[ITEM] * MAX_PROGRAMS)
+        served.wait_for(lambda: len(slow.futures) == 2 * slow.workers)
+        few = threads.submit(post, served, ITEM)
+        served.wait_for(lambda: len(slow.futures) == 2 * slow.workers + 1)
+        slow.futures[-1].set_result(score)
+        assert len(scores_of(few.result())) == 1
+        for place in range(MAX_PROGRAMS + 1):
+            served.wait_for(lambda place=place: len(slow.futures) > place)
+            if not slow.futures[place].done():
+                slow.futures[place].set_result(score)
+        assert len(scores_of(many.result())) == MAX_PROGRAMS
 
 
 @pytest.mark.parametrize("more", [{}, {"target": "cortex-m3"}])
