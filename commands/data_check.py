@@ -159,8 +159,7 @@ def _report(report: CheckReport, file: str, *, listed: bool) -> None:
         for failure in report.failed:
             click.echo(without_commands(f"{failure.id}: {failure.reason}".replace("\n", "\\n")))
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds().items())
-    passed = f"{report.passed} of {counted(report.total, 'problem')} pass"
-    say(f"{file}: {passed}, {len(report.failed)} fail{kinds and f' ({kinds})'}")
+    say(f"{file}: {report.passed} of {report.total} problems pass, {len(report.failed)} fail{kinds and f' ({kinds})'}")
     if report.failing_solutions:
         say(f"{report.failing_solutions} of {report.solutions} solutions fail")
     if report.top_level_returns:
@@ -170,7 +169,7 @@ def _report(report: CheckReport, file: str, *, listed: bool) -> None:
             f"function, {dropped} do not"
         )
     if report.unchecked:
-        say(f"{len(report.unchecked)} problems have no reference solution (first: {report.unchecked[0]})")
+        say(f"{counted(len(report.unchecked), 'problem')} without a reference solution (first: {report.unchecked[0]})")
 
 
 def _write(whole: list[Problem], file: str, report: CheckReport, weak: set[str], config: CheckConfig) -> None:

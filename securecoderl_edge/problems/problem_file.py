@@ -41,7 +41,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS, needs_tests: bo
     """
     if not isinstance(record, dict):
         raise ProblemError(f"expected a JSON object, found {type(record).__name__}")
-    _refuse_misspelled(record)
+    refuse_misspelled(record)
     kind = record.get("kind", "stdin")
     if kind not in ("stdin", "call"):
         raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
@@ -211,8 +211,12 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
     return count
 
 
-def _refuse_misspelled(record: dict[str, Any]) -> None:
-    """Other fields are ignored, as those of other tools, unless one looks like a missing field of ours."""
+def refuse_misspelled(record: dict[str, Any]) -> None:
+    """Other fields are ignored, as those of other tools, unless one looks like a missing field of ours.
+
+    Raises:
+        ProblemError: one does, or there are too many.
+    """
     unknown = [name for name in record if name not in _FIELDS]
     if len(record) > len(_FIELDS) + _MOST_UNKNOWN:
         raise ProblemError(f"more than {_MOST_UNKNOWN} unknown fields")

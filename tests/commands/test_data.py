@@ -76,7 +76,7 @@ def test_an_import_writes_problems_and_names_the_next_command() -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.splitlines() == [
         "mbpp: read 2 problems, wrote 1 to my problems.jsonl",
-        "dropped 1 problems: 1 no tests (first: source.jsonl:2)",
+        "dropped 1 problem: 1 no tests (first: source.jsonl:2)",
         "next: sce data check 'my problems.jsonl'",
     ]
     assert [record["id"] for record in read_lines("my problems.jsonl")] == ["mbpp/1"]
@@ -113,7 +113,7 @@ def test_the_kind_filter_is_reported() -> None:
     call = {"id": "c", "statement": "s", "kind": "call", "entry_point": "f", "assertions": ["assert f()"]}
     write_lines(Path("source.jsonl"), [GOOD, call])
     result = run("import", "source.jsonl", "--kind", "call", "--out", "out.jsonl")
-    assert "filtered out 1 problems: 1 stdin problem, not call (first: good)" in result.stderr
+    assert "filtered out 1 problem: 1 stdin problem, not call (first: good)" in result.stderr
     assert [record["id"] for record in read_lines("out.jsonl")] == ["c"]
 
 
@@ -129,7 +129,7 @@ def test_a_malformed_line_is_counted_and_the_rest_goes_on() -> None:
     Path("source.jsonl").write_text(f"{json.dumps(MBPP)}\n{{\n")
     result = run("import", "source.jsonl")
     assert result.exit_code == 0
-    assert "dropped 1 problems: 1 not valid JSON (first: source.jsonl:2)" in result.stderr
+    assert "dropped 1 problem: 1 not valid JSON (first: source.jsonl:2)" in result.stderr
     assert len(read_lines("mbpp-problems.jsonl")) == 1
 
 
@@ -145,7 +145,7 @@ def test_left_out_tests_are_reported() -> None:
     tests = [{"input": "", "output": " "}, {"input": "", "output": "1"}]
     write_lines(Path("source.jsonl"), [{**GOOD, "tests": tests}])
     result = run("import", "source.jsonl", "--out", "out.jsonl")
-    assert "dropped 1 tests: 1 empty expected output (first: good)" in result.stderr
+    assert "dropped 1 test: 1 empty expected output (first: good)" in result.stderr
 
 
 # check
@@ -166,7 +166,7 @@ def test_a_check_lists_failing_problems_and_exits_with_1() -> None:
     assert result.stderr.splitlines() == [
         "p.jsonl: 1 of 3 problems pass, 1 fail (1 wrong)",
         "1 of 2 solutions fail",
-        "1 problems have no reference solution (first: unchecked)",
+        "1 problem without a reference solution (first: unchecked)",
         "bad:",
         *(
             "  with the input ''",

@@ -158,6 +158,22 @@ def test_an_unknown_format_is_described_by_its_keys(tmp_path: Path) -> None:
         detect_format(write_lines(tmp_path / "x.jsonl", [{"name": 1, "code": 2}]))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("statment", "statement"), ("asertions", "assertions"), ("entry_pont", "entry_point")]
+)
+def test_a_misspelled_field_is_named_with_the_one_that_was_meant(tmp_path: Path, wrong: str, right: str) -> None:
+    record = {"id": "a", "statement": "x", "kind": "call", "entry_point": "f", "assertions": ["assert f() == 1"]}
+    record[wrong] = record.pop(right)
+    file = write_lines(tmp_path / "mine.jsonl", [record])
+    words = f'unknown field "{wrong}"; "{right}" was probably meant'
+    imported = import_problems(file, "jsonl")
+    assert list(imported.problems) == []
+    assert list(imported.tally.dropped) == [words]
+    if right == "statement":
+        with pytest.raises(UsageError, match=words):
+            detect_format(file)
+
+
 def test_a_folder_without_problems_is_no_apps_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data file"):
         import_problems(tmp_path)

@@ -32,7 +32,7 @@ from securecoderl_edge.problems.datasets.records import Record, Unreadable
 from securecoderl_edge.problems.datasets.tally import DropRecord, FilterRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
-from securecoderl_edge.problems.problem_file import ProblemError
+from securecoderl_edge.problems.problem_file import ProblemError, refuse_misspelled
 from securecoderl_edge.system.hub import choose_files
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import in_order
@@ -198,6 +198,10 @@ def _format_of(record: dict[str, Any]) -> str | None:
 
 
 def _refuse(path: Path, record: dict[str, Any]) -> str:
+    try:
+        refuse_misspelled(record)
+    except ProblemError as error:
+        raise UsageError(f"{path}: {error} (in the first record)") from None
     keys = ", ".join(sorted(map(repr, record))[:12]) or "none"
     fault = "unknown format" if any(map(_TESTS.search, record)) else "unknown format: records without tests"
     raise UsageError(

@@ -13,7 +13,7 @@ from securecoderl_edge.languages.python_source import fault_of_assertion
 from securecoderl_edge.problems.datasets.stdin_tests import fault_of
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
+from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record, refuse_misspelled
 
 
 def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
@@ -22,6 +22,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
     Raises:
         ProblemError: it cannot be used.
     """
+    refuse_misspelled(record)
     for field in ("id", "statement"):
         if field not in record:
             raise ProblemError(f'"{field}" is missing')
