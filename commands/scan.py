@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def scan(ctx: click.Context, paths: tuple[str, ...], config: ScanConfig) -> None:
     """Scan files and folders for security findings, without running them.
 
-    PATH is a file in Python, a whole program in C, a folder, or - for standard input.
+    PATH is a file in Python or C, a folder, or - for standard input.
 
     Exit code 0 if there is nothing to report, 1 if there are findings, or files that cannot be scanned; 2 for errors.
     """

@@ -169,7 +169,7 @@ class FileScanner:
             return [not_scanned(file.name, f"not UTF-8 text (byte {error.start})")]
         if not find_analyzers():
             return [not_scanned(file.name, _NO_ANALYZER)]
-        run = self._opened_sandbox().run(program, language=C.name)
+        run = self._opened_sandbox().run(program, language=C.name, is_part=True)
         if not run.parses or run.analysis is None:
             said = run.error.replace(f"solution{C.suffix}", file.name).splitlines() or [""]
             why = next((line for line in said if "error:" in line), said[0])

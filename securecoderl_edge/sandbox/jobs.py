@@ -102,6 +102,7 @@ class SandboxJob:
         language: of the program; for a program in C that is built for a target, the target.
         driver: for a target, text in C that is compiled apart and linked with the program, which alone is measured.
         entry_point: for a target, a function that the program must define.
+        is_part: whether a text in C is to be analyzed only, without tests: what else it needs may be in other files.
     """
 
     program: str
@@ -111,6 +112,7 @@ class SandboxJob:
     language: str = PYTHON.name
     driver: str = ""
     entry_point: str = ""
+    is_part: bool = False
 
 
 class WorkerLost(Exception):

@@ -66,6 +66,7 @@ class SandboxPool:
         language: str = PYTHON.name,
         driver: str = "",
         entry_point: str = "",
+        is_part: bool = False,
     ) -> ProgramRun:
         """Compile ``program`` once and run it on each stdin, then once for each call.
 
@@ -74,7 +75,7 @@ class SandboxPool:
 
         Args:
             is_cancelled: asked before and during the run; it then ends at once, with its worker.
-            language, driver, entry_point: as in `SandboxJob`.
+            language, driver, entry_point, is_part: as in `SandboxJob`.
 
         Raises:
             SceError: the pool is closed, the run was cancelled, this machine cannot compile the language, or workers
@@ -82,7 +83,7 @@ class SandboxPool:
         """
         if is_cancelled():
             raise SceError(CANCELLED)
-        job = SandboxJob(program, stdins, calls, is_cancelled, language, driver, entry_point)
+        job = SandboxJob(program, stdins, calls, is_cancelled, language, driver, entry_point, is_part)
         by_program = by_others = 0
         lost: WorkerLost | BoxLost | None = None
         while by_program < 2 and by_others < 2:

@@ -115,7 +115,8 @@ class SandboxWorker:
         try:
             for start in range(0, max(1, len(tests)), TESTS_AT_ONCE):
                 end = start + TESTS_AT_ONCE
-                executions += self._run_batch(source, tests[start:end], limits, start == 0, end >= len(tests))
+                last = messages.PART if job.is_part else str(int(end >= len(tests)))
+                executions += self._run_batch(source, tests[start:end], limits, start == 0, last)
         except _Refused as refused:
             return ProgramRun(False, str(refused), denied=())
         finally:
@@ -131,7 +132,7 @@ class SandboxWorker:
         tests: Sequence[tuple[str, FunctionCall | None]],
         limits: Limits,
         is_first: bool,
-        is_last: bool,
+        last: str,
     ) -> list[Execution]:
         """Run several tests; the first ones go with the program, in one message."""
         running = [Exchange(stdin, call, limits) for stdin, call in tests]
@@ -142,7 +143,7 @@ class SandboxWorker:
             head = _program_words(limits) if is_first else ("tests",)
             attached = [source] if is_first else []
             attached += [each for own in files for each in own]
-            self._send(" ".join([*head, str(int(is_last)), *words]), attached)
+            self._send(" ".join([*head, last, *words]), attached)
             reply = self._receive(GRACE_SECONDS + BUILD_SECONDS + longest)
             kind, _, rest = reply.partition(" ")
             if kind in ("measured", "analyzed"):

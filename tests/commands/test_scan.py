@@ -592,11 +592,17 @@ def test_programs_in_c_are_analyzed_and_those_that_need_other_files_are_named(pr
     )
     (project / "b.c").write_text('#include "own.h"\n')
     (project / "c.c").write_text("int main(void) {\n  return none;\n}\n")
-    found = json.loads(scan("a.c", "b.c", "c.c", "--format", "json", code=1))["findings"]
-    assert ("a.c", 415) in {(each["path"], each["cwe"]) for each in found}
+    (project / "d.c").write_text("int other(void);\nint half(int *p) {\n  p = 0;\n  return *p / other();\n}\n")
+    (project / "e.c").write_text("int other(void);\nint twice(void) {\n  return 2 * other();\n}\n")
+    (project / "f.c").write_text('void none(void) {\n  __asm__("nop");\n}\n')
+    names = [f"{letter}.c" for letter in "abcdef"]
+    found = json.loads(scan(*names, "--format", "json", code=1))["findings"]
+    assert {("a.c", 415), ("d.c", 476)} <= {(each["path"], each["cwe"]) for each in found}
+    assert "e.c" not in {each["path"] for each in found}
     said = {each["path"]: each["text"] for each in found}
     assert said["b.c"].startswith("does not compile alone: b.c:1:")
     assert said["c.c"].startswith("does not compile alone: c.c:2:10: error: ")
+    assert "inline assembly" in said["f.c"]
 
 
 def test_programs_in_c_that_no_analyzer_reads_fail(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

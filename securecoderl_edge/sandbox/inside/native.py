@@ -143,6 +143,14 @@ class Native:
         Raises:
             Refused: the text does not compile, or takes too much to do so.
         """
+        object_file = self.part(source, limits)
+        linked = self._step("link", limits, [object_file, self._guard])
+        os.close(object_file)
+        executable: int = memfiles.executable(linked)
+        return executable
+
+    def part(self, source: int, limits: ToolLimits) -> int:
+        """A descriptor of the object file of a text in C, which need not be a whole program. Errors as of `program`."""
         assembly = self._step("compile", limits, [source, self._header])
         if ASSEMBLY_MARK in content_of(assembly):
             raise Refused("inline assembly is not C11, and the sanitizers cannot see into it")
@@ -155,11 +163,8 @@ class Native:
             raise Refused(f"the assembler wrote no object file: {error}") from None
         if name:
             raise Refused(f"{name} belongs to the sanitizers; a program must not define or call it")
-        linked = self._step("link", limits, [object_file, self._guard])
         os.close(assembly)
-        os.close(object_file)
-        executable: int = memfiles.executable(linked)
-        return executable
+        return object_file
 
     def _step(self, name: str, limits: ToolLimits, inputs: list[int]) -> int:
         """Run one tool; a descriptor of its output."""
@@ -285,7 +290,8 @@ def box(parent: int, request: str, files: list[int], control: socket, native: Na
         testprocess.set_limit(resource.RLIMIT_CPU, zygote.BOX_CPU_SECONDS, keep_hard=True)
         tools = control.fileno(), float(compile_cpu), int(compile_memory)
         try:
-            program = native.program(source, ToolLimits(*tools))
+            build = native.part if batch[0] == messages.PART else native.program
+            program = build(source, ToolLimits(*tools))
         except Refused as refused:
             # A reason can have names of the program in it, which can be as long as it likes.
             messages.send(control, f"refused {str(refused)[:LONGEST_ERROR]}")
@@ -331,7 +337,7 @@ def _run_tests(
             for descriptor in own:
                 os.close(descriptor)
         messages.send(control, answer)
-        if last == "1":
+        if last != "0":
             return
         request, files = messages.receive(control)
         batch = request.split()[1:]
