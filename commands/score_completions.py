@@ -58,12 +58,12 @@ def score_completions(config: ScoreConfig) -> bool:
                 scores |= {(each.id, each.sample): each for each in done}
                 tracker.update(len(batch))
     in_order = [scores[submission.key] for submission in submissions]
-    show_summary(in_order)
+    _show_summary(in_order)
     by_name = {f"{each.id} sample {each.sample}": each for each in in_order}
     return check_gate(by_name, config, None, missing=sorted(missing_ids))
 
 
-def show_summary(scores: Sequence[Score]) -> None:
+def _show_summary(scores: Sequence[Score]) -> None:
     """Print metrics and reward levels on stderr."""
     from rich import box
     from rich.table import Table

@@ -13,7 +13,6 @@ from typing import cast
 import click
 
 from securecoderl_edge.commands.console import say, track, warn_of_level
-from securecoderl_edge.commands.score_completions import show_summary
 from securecoderl_edge.commands.score_gate import check_gate, show_program
 from securecoderl_edge.commands.score_options import ScoreConfig, opened_scorer
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
@@ -105,7 +104,7 @@ def explain_program(paths: Sequence[Path], config: ScoreConfig) -> bool:
 
 
 def score_folder(folder: Path, config: ScoreConfig) -> bool:
-    """Print the verdict on each program of a folder and the summary, and return whether the gate is passed."""
+    """Print the verdict on each program of a folder and one line about all; returns whether the gate is passed."""
     config.refuse(("completions", "out", "input", "expect", "target", "budget", "language", "extract"), "a FOLDER")
     problems = None
     if config.problems is not None:
@@ -126,7 +125,9 @@ def score_folder(folder: Path, config: ScoreConfig) -> bool:
                 if not config.json:
                     show_program(name, score)
             progress.update(len(batch))
-    show_summary(list(scores.values()))
+    passing = sum(each.passes_all_tests for each in scores.values())
+    reward = sum(each.reward for each in scores.values()) / len(scores)
+    say(f"{passing} of {counted(len(scores), 'program')} passed all tests; mean reward {reward:.3f}")
     return check_gate(scores, config, 1.0, is_shown=True, missing=missing)
 
 

@@ -613,7 +613,9 @@ def test_a_folder_of_programs_is_a_gate_that_says_why_it_fails(
 ) -> None:
     result = score(str(gate_folder(tmp_path)), *flags)
     assert result.exit_code == code
-    assert result.stderr.splitlines()[-1].startswith(reason)
+    summary, last = result.stderr.splitlines()
+    assert summary.startswith("2 of 3 programs passed all tests; mean reward 0.")
+    assert last.startswith(reason)
     assert [line.partition("programs/")[2] for line in result.stdout.splitlines() if "programs/" in line] == [
         "double.py: passes 2 of 2 tests", "unsafe.py: passes 1 of 1 test", "wrong.py: fails: passes 0 of 1 test (wrong)"
     ]  # fmt: skip
