@@ -34,9 +34,9 @@ def without_floods(source: str, tree: Any) -> Any:
         return tree
     for node in ast.walk(tree):
         match node:
-            case ast.Set(elts=items) | ast.Call(func=ast.Name(id="set" | "frozenset"), args=[ast.List(elts=items)]):
+            case ast.Set(elts=items):
                 pass
-            case ast.Call(func=ast.Name(id="set" | "frozenset"), args=[ast.Tuple(elts=items)]):
+            case ast.Call(ast.Name("set" | "frozenset"), [ast.List(elts=items) | ast.Tuple(elts=items)]):
                 pass
             case ast.Dict(keys=keys):
                 items = [each for each in keys if each is not None]

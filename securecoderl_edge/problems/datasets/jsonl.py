@@ -22,9 +22,9 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
     Raises:
         ProblemError: it cannot be used.
     """
-    refuse_misspelled(record)
     for field in ("id", "statement"):
         if field not in record:
+            refuse_misspelled(record)
             raise ProblemError(f'"{field}" is missing')
     where = record["id"] if isinstance(record.get("id"), str) else f"record {name}"
     return problem_from_record(_usable(record, where, tally), max_tests=sys.maxsize)
@@ -35,6 +35,7 @@ def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
     field = "assertions" if record.get("kind") == "call" else "tests"
     tests = record.get(field)
     if not tests:
+        refuse_misspelled(record)
         raise DropRecord("no tests")
     if not isinstance(tests, list):
         return record
