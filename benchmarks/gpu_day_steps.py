@@ -51,7 +51,8 @@ SHORT = (
 )  # fmt: skip
 SMALL = (
     "ppo.max_tokens=8", "ppo.batch_size=2", "ppo.samples_per_prompt=2", "sft.batch_size=2", "ppo.epochs=1",
-    "selection.problems=0", "ppo.drop_zero_variance_groups=false",
+    "sft.steps=2", "binary.steps=2", "partial.steps=2", "selection.problems=0", "readiness_problems=0",
+    "ppo.drop_zero_variance_groups=false",
 )  # fmt: skip
 MEASURED = ("seconds", "tokens_per_second", "peak_")  # of a row of metrics: what no two runs have in common
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models.packages import hidden_bitsandbytes
 from securecoderl_edge.system.files import read_json
 
 if TYPE_CHECKING:
@@ -144,10 +145,11 @@ def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
     )  # fmt: skip
     torch.manual_seed(seed)
     try:
-        model = get_peft_model(base, config, adapter_name=POLICY_ADAPTER, autocast_adapter_dtype=True)
+        with hidden_bitsandbytes():
+            model = get_peft_model(base, config, adapter_name=POLICY_ADAPTER, autocast_adapter_dtype=True)
+            model.add_adapter(REFERENCE_ADAPTER, config)
     except ValueError as error:
         raise SceError(f"lora.targets does not match this model: {error}") from None
-    model.add_adapter(REFERENCE_ADAPTER, config)
     copy_adapter(model, POLICY_ADAPTER, REFERENCE_ADAPTER)
     return model.eval()
 

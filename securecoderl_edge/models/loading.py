@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import SceError, first_line, needs
+from securecoderl_edge.errors import SceError, first_line
 from securecoderl_edge.models.gguf.folder import LINK
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture, load_other
-from securecoderl_edge.models.packages import require_torch
+from securecoderl_edge.models.packages import require_bitsandbytes, require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -59,8 +59,7 @@ def _load_with_bitsandbytes(folder: Path, device: str, dtype: torch.dtype) -> An
     """LLM.int8 (arXiv:2208.07339), outliers in ``dtype``; its products differ between train and eval mode."""
     import torch
 
-    with needs("bitsandbytes", "train"):
-        import bitsandbytes  # noqa: F401
+    require_bitsandbytes()
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     settings = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=["lm_head"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from securecoderl_edge.errors import check_extras, needs
 
@@ -42,9 +43,8 @@ def require_torch() -> None:
     # oneDNN caches a compiled kernel per shape, a thousand by default. Batches rarely repeat a shape, so the cache
     # would hold half a gigabyte that is almost never used again.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    _import_bitsandbytes()
     for package in _PACKAGES:
-        with needs(package, "train"):
+        with needs(package, "train"), hidden_bitsandbytes():
             __import__(package)
     from transformers.utils import logging as transformers_logging
 
@@ -52,24 +52,50 @@ def require_torch() -> None:
     transformers_logging.disable_progress_bar()
 
 
-def _import_bitsandbytes() -> None:
-    """Import bitsandbytes, if it is installed, before peft does.
+def require_bitsandbytes() -> None:
+    """Import bitsandbytes, which 8-bit bases and optimizers of its kind need.
 
-    Otherwise it downloads a 4-bit kernel from the hub if the package ``kernels`` is installed, and warns if not.
-    Nothing here computes in 4 bits, and `sce` downloads only models and data that the user names.
+    Raises:
+        MissingExtra: it is not installed.
+        SceError: it is installed, but broken.
     """
     # It also warns at every product whose inputs are not float16.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    if importlib.util.find_spec("bitsandbytes") is None or "bitsandbytes" in sys.modules:
-        return
-    before = sys.modules.get("kernels")
-    sys.modules["kernels"] = None  # type: ignore[assignment]  # importing it then raises ImportError
-    try:
+    # If the package `kernels` is there, it would download a 4-bit kernel from the hub, and if not, warn. Nothing here
+    # computes in 4 bits, and `sce` downloads only models and data that the user names.
+    with needs("bitsandbytes", "train"), _hidden("kernels"):
         __import__("bitsandbytes")
-    except Exception:  # a build that does not load here; `int8-bnb` and the 8-bit optimizers report it
-        pass
+
+
+@contextmanager
+def hidden_bitsandbytes() -> Iterator[None]:
+    """Within the block peft takes bitsandbytes for missing, unless it is imported: that takes seconds, few need it."""
+    if "bitsandbytes" in sys.modules:
+        yield
+        return
+    with _hidden("bitsandbytes"):
+        _forget_what_peft_found()
+        try:
+            yield
+        finally:
+            _forget_what_peft_found()
+
+
+@contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """Within the block a package cannot be imported."""
+    before = sys.modules.get(package)
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
     finally:
         if before is None:
-            del sys.modules["kernels"]
+            del sys.modules[package]
         else:
-            sys.modules["kernels"] = before
+            sys.modules[package] = before
+
+
+def _forget_what_peft_found() -> None:
+    if found := sys.modules.get("peft.import_utils"):
+        found.is_bnb_available.cache_clear()
+        found.is_bnb_4bit_available.cache_clear()

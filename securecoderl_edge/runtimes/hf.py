@@ -19,7 +19,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
-from securecoderl_edge.models.packages import require_torch
+from securecoderl_edge.models.packages import hidden_bitsandbytes, require_torch
 from securecoderl_edge.models.sizes import BYTES, CACHE_GROWTH, GIB
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
@@ -321,7 +321,8 @@ def _with_adapter(model: object, adapter: Path, *, is_ours: bool) -> object:
     from peft import get_peft_model
 
     try:
-        wrapped = get_peft_model(model, config)
+        with hidden_bitsandbytes():
+            wrapped = get_peft_model(model, config)
     except (TypeError, ValueError) as error:
         raise SceError(f"{adapter}: the adapter does not match the base model ({error})") from None
     load_adapter(wrapped, adapter)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +183,23 @@ def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) ->
     torch.testing.assert_close(merged, plain, atol=0.02 * float(plain.abs().max()), rtol=0)
     greedy = Sampler(0.0, 8, frozenset({1}), torch.zeros(1, 8))
     assert sample(Decoder(model, torch.float32), [[5, 6, 7]], 1, greedy)[0].token_ids
+
+
+def test_bitsandbytes_is_imported_by_whoever_needs_it_and_then_found(tiny_model: Path) -> None:
+    """Also after a model without it in the same process; its import takes seconds."""
+    pytest.importorskip("bitsandbytes")
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from securecoderl_edge.models.adapters import LoraSettings, add_adapters
+        from securecoderl_edge.models.loading import load_base
+        for precision in ("fp32", "int8-bnb"):
+            model = add_adapters(load_base(Path(sys.argv[1]), precision, "cpu"), LoraSettings(rank=4), seed=1)
+            layer = model.get_base_model().model.layers[0].self_attn.q_proj
+            print(precision, "bitsandbytes" in sys.modules, type(layer).__name__)
+    """)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tiny_model)], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["fp32 False Linear", "int8-bnb True Linear8bitLt"], done.stderr
 
 
 def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from securecoderl_edge.errors import SceError, needs
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.packages import require_bitsandbytes
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import Tokenizer
 from securecoderl_edge.problems.problem import Problem, with_sentence
@@ -315,8 +316,9 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
     betas = (0.9, 0.95)
     if name == "adamw":
         return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)
-    with needs("bitsandbytes", "train"):
-        import bitsandbytes
+    require_bitsandbytes()
+    import bitsandbytes
+
     of_bitsandbytes: Any = bitsandbytes.optim
     optimizer: torch.optim.Optimizer = of_bitsandbytes.AdamW8bit(groups, betas=betas, weight_decay=0.0)
     return optimizer
