@@ -40,7 +40,7 @@ def folder(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_distributions_are_those_of_the_quantized_file(file: Path, folder: Path, tmp_path: Path) -> None:
-    write_reference(folder, None, PROMPTS, 24, tmp_path)
+    write_reference(folder, None, PROMPTS, 8, tmp_path)
     found = measure(file, folder, probe_texts(folder), tmp_path)
     assert found.tokenised_equal == found.texts
     # A correct dequantization: llama.cpp rounds activations to 8 bits, too.
