@@ -101,23 +101,24 @@ def alternatives_of(body: Mapping[str, Any], kind: Kind) -> int | None:
     return integer(body, "logprobs", 0, 0, MAX_ALTERNATIVES)
 
 
-def extras_of(
-    body: Mapping[str, Any], bounds: RequestLimits, kind: Kind, own: Mapping[str, Any], is_talk: bool
-) -> Extras:
+def extras_of(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind, own: Mapping[str, Any]) -> Extras:
     """What the batch is to do beyond sampling; ``own`` are the other fields of the request.
 
-    A talk repeats itself with every message, so it reuses its prefix, unless a seed asks for an answer to the bit.
+    A talk repeats itself with every message, and an editor's text with every key, so they reuse their prefix, unless a
+    seed asks for an answer to the bit. Of a prompt that is reported, each token is computed anyway.
     """
     alternatives = alternatives_of(body, kind)
     if alternatives is not None and not bounds.abilities.vocabulary:
         raise unsupported("logprobs", "need a model in GGUF")
+    reports_prompt = alternatives is not None and own.get("echoes", False)
+    repeats = kind == "infill" or not ("seed" in body or own["is_task"] or reports_prompt)
     extras = Extras(
         frequency_penalty=number(body, "frequency_penalty", 0.0, 2.0),
         presence_penalty=number(body, "presence_penalty", 0.0, 2.0),
         alternatives=alternatives,
-        reports_prompt=alternatives is not None and own.get("echoes", False),
+        reports_prompt=reports_prompt,
         grammar=_grammar(body.get("response_format", {"type": "text"}), bounds),
-        reuses_prefix=boolean(body, "cache_prompt", default=kind == "infill" or (is_talk and "seed" not in body)),
+        reuses_prefix=boolean(body, "cache_prompt", default=repeats),
     )
     tools: Tools | None = own.get("tools")
     if tools is None:

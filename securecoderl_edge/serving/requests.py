@@ -181,7 +181,7 @@ def parse(body: Mapping[str, Any], bounds: RequestLimits, kind: Kind) -> Wanted:
         repairs=integer(body, "repair", 0, 0, MAX_REPAIRS),
         hides_tests=boolean(body, "hide_tests"),
         sampling=sampling,
-        extras=extras_of(body, bounds, kind, own.fields, own.is_talk),
+        extras=extras_of(body, bounds, kind, own.fields),
         is_stream=boolean(body, "stream"),
         includes_usage=_includes_usage(body),
         seed=seed,

@@ -129,6 +129,7 @@ def test_continue_completes_a_line_through_its_own_template(able: Served) -> Non
     answer = able.ask("POST", TEXT, body)
     assert answer.status == 200
     assert "".join(choice["text"] for event in answer.events[:-1] for choice in event["choices"]) == "x = 1\n"
+    assert able.runtime.tasks[-1].extras.reuses_prefix  # type: ignore[attr-defined]  # it sends one with every key
 
 
 def test_aider_gets_a_whole_file(scorer: Scorer) -> None:

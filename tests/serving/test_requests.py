@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -266,16 +267,25 @@ def test_penalties_logprobs_and_echo_arrive() -> None:
     assert (echoed.extras.alternatives, echoed.sampling.max_tokens) == (1, 1)
 
 
-def test_a_chat_without_a_seed_reuses_what_was_said_before() -> None:
+def continued(**fields: Any) -> Wanted:
+    return parse({"prompt": "a", **fields}, ABLE, "text")
+
+
+@pytest.mark.parametrize("ask", [talk, continued])
+def test_without_a_seed_a_chat_or_text_reuses_what_was_computed_before(ask: Callable[..., Wanted]) -> None:
     known = {
-        "plain": talk(),
-        "seed": talk(seed=3),
-        "off": talk(cache_prompt=False),
-        "asked": talk(seed=3, cache_prompt=True),
+        "plain": ask(),
+        "seed": ask(seed=3),
+        "off": ask(cache_prompt=False),
+        "asked": ask(seed=3, cache_prompt=True),
     }
     assert {name for name, wanted in known.items() if wanted.extras.reuses_prefix} == {"plain", "asked"}
-    assert not talk(task="program").extras.reuses_prefix
-    assert not parse({"prompt": "a"}, ABLE, "text").extras.reuses_prefix
+
+
+def test_tasks_and_reported_prompts_leave_the_cache_to_others() -> None:
+    for wanted in (talk(task="program"), continued(echo=True, logprobs=1)):
+        assert not wanted.extras.reuses_prefix
+    assert continued(echo=True).extras.reuses_prefix
 
 
 def test_log_probabilities_are_bounded_together() -> None:
