@@ -172,8 +172,9 @@ def test_numbers_on_the_page_on_security_are_those_of_the_code() -> None:
         f"filter 1, {security_worker.MEMORY_BYTES >> 30} GiB, {security_worker.SCAN_CPU_SECONDS:g} s of CPU time",
         f"(without tests: {answers._COMPILE_ONLY_SECONDS:g} s)",
         f"{notary.MOST_NOTES} different notes",
-        f"{serve_settings.MAX_PROGRAMS} programs of 5 tests, {serve_settings.MAX_TESTS} security tests, "
-        f"{serve_settings.MAX_SECONDS:g} s, {serve_settings.LONGEST_ASSERTION:,} characters per assertion",
+        f"{serve_settings.MAX_PROGRAMS} programs of {serve_settings.MAX_TESTS} tests and "
+        f"{serve_settings.MAX_TESTS} security tests, {serve_settings.MAX_SECONDS:g} s, "
+        f"{serve_settings.LONGEST_ASSERTION:,} characters per assertion",
         f"at least {serve_settings._SHORTEST_KEY} characters",
         *(f"`{path}`" for path in confinement.READABLE),
     ):

@@ -11,15 +11,18 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem_file import MAX_TESTS as USUAL_TESTS
 from securecoderl_edge.problems.problem_file import ProblemError, problem_from_record
 from securecoderl_edge.prompts.extraction import PromptFacts, extract_program
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer, Submission
 from securecoderl_edge.serving.faults import Fault, invalid, too_many, unknown_field
+from securecoderl_edge.serving.fields import integer
 from securecoderl_edge.serving.serve_settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
 # Programs of a batch that wait or run, per worker: enough to keep all busy.
 _AHEAD = 2
+_FIELDS = ("items", "max_tests")
 _KEYS = {"problem", "problem_id", "completion", "program"}
 
 
@@ -32,15 +35,16 @@ def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> lis
     Raises:
         Fault: a field is unknown, missing, of the wrong type or out of bounds, or a problem is unknown.
     """
-    if others := sorted(set(body) - {"items"}):
-        raise unknown_field(others[0], ["items"])
+    if others := sorted(set(body) - set(_FIELDS)):
+        raise unknown_field(others[0], _FIELDS)
+    most = integer(body, "max_tests", USUAL_TESTS, 1, MAX_TESTS)
     items = body.get("items")
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_PROGRAMS:
         raise invalid("items", f"must be a list of 1 to {MAX_PROGRAMS} objects")
-    return [_item(item, f"items[{index}]", problems) for index, item in enumerate(items)]
+    return [_item(item, f"items[{index}]", problems, most) for index, item in enumerate(items)]
 
 
-def _item(item: Any, where: str, problems: Mapping[str, Problem]) -> Submission:
+def _item(item: Any, where: str, problems: Mapping[str, Problem], most: int) -> Submission:
     if (
         not isinstance(item, dict)
         or set(item) - _KEYS
@@ -48,7 +52,7 @@ def _item(item: Any, where: str, problems: Mapping[str, Problem]) -> Submission:
         or ("completion" in item) == ("program" in item)
     ):
         raise invalid(where, 'must have "problem" or "problem_id", "completion" or "program", and nothing else')
-    problem = _problem(item, where, problems)
+    problem = _problem(item, where, problems, most)
     name = "completion" if "completion" in item else "program"
     if not isinstance(item[name], str):
         raise invalid(f"{where}.{name}", "must be text")
@@ -57,7 +61,7 @@ def _item(item: Any, where: str, problems: Mapping[str, Problem]) -> Submission:
     return Submission(problem, extract_program(item[name], PromptFacts.of(problem)), extract="auto")
 
 
-def _problem(item: Mapping[str, Any], where: str, problems: Mapping[str, Problem]) -> Problem:
+def _problem(item: Mapping[str, Any], where: str, problems: Mapping[str, Problem], most: int) -> Problem:
     if "problem_id" in item:
         name = item["problem_id"]
         if not isinstance(name, str) or name not in problems:
@@ -66,7 +70,7 @@ def _problem(item: Mapping[str, Any], where: str, problems: Mapping[str, Problem
     if any(isinstance(text, str) and len(text) > LONGEST_ASSERTION for text in _assertions(item["problem"])):
         raise invalid(f"{where}.problem", f"must have assertions of at most {LONGEST_ASSERTION} characters each")
     try:
-        problem = problem_from_record(item["problem"])
+        problem = problem_from_record(item["problem"], most)
     except ProblemError as error:
         raise invalid(f"{where}.problem", f"is malformed: {error}") from None
     if len(problem.security_tests) > MAX_TESTS:

@@ -91,9 +91,18 @@ def test_an_item_has_a_problem_or_an_id_and_a_completion_or_a_program(server: Se
     assert found[0].program == RIGHT
 
 
+def test_a_client_says_how_many_tests_of_its_problem_count(server: Served) -> None:
+    tests = [{"input": f"{number}\n", "output": f"{2 * number}\n"} for number in range(6)]
+    problem = {"id": "six", "statement": "x", "tests": [*tests, {"input": "9\n", "output": "0\n"}]}
+    body = {"items": [{"problem": problem, "program": RIGHT}]}
+    usual, every = (scores_of(server.ask("POST", SCORE, each))[0] for each in (body, {**body, "max_tests": 20}))
+    assert (usual.verdicts, every.verdicts) == (("pass",) * 5, (*("pass",) * 6, "wrong"))
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
+        ({"items": [ITEM], "max_tests": 0}, "max_tests"), ({"items": [ITEM], "max_tests": 21}, "max_tests"),
         ({}, "items"), ({"items": []}, "items"), ({"items": "x"}, "items"), ({"items": [ITEM] * 257}, "items"),
         ({"items": [ITEM], "model": "nano"}, "model"), ({"items": [ITEM, 5]}, "items[1]"),
         ({"items": [{"problem_id": "double"}]}, "items[0]"), ({"items": [{"program": RIGHT}]}, "items[0]"),
