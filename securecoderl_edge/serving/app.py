@@ -233,12 +233,14 @@ class App:
                 yield chunk
             while piece is not None:
                 yield responder.piece(*piece)
+                await asyncio.sleep(0)  # others come between, and asyncio tells that the client has left
                 async with asyncio.timeout_at(deadline):
                     piece = await anext(pieces, None)
             result = await call.result
             # In a thread, as whole answers are written.
             for chunk in await asyncio.to_thread(lambda: list(responder.last(result))):
                 yield chunk
+                await asyncio.sleep(0)
             status = 200
         except Exception as error:
             fault = self._fault_of(error)

@@ -128,6 +128,19 @@ def test_data_behind_a_request_in_progress_ends_it(scorer: Scorer, is_stream: bo
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
 
 
+def test_a_client_that_leaves_in_the_middle_of_a_stream_is_no_news(
+    scorer: Scorer, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = EchoRuntime(lambda task: "x" * 6000)
+    with serving(scorer, runtime, context=3900, max_tokens=2000) as served:
+        for _ in range(3):
+            leaving = dial(served, chat(stream=True, n=4, max_tokens=2000))
+            leaving.recv(1000)
+            leaving.close()  # with data that it has not read, so that writing fails
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("ends", [b"\r\n", b"\n", b"\r\n\r\n"])
 @pytest.mark.parametrize("is_stream", [True, False])
 def test_line_ends_before_and_behind_a_request_are_nothing(scorer: Scorer, ends: bytes, is_stream: bool) -> None:
