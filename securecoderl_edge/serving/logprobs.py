@@ -20,7 +20,11 @@ def of_message(reports: Sequence[TokenReport], text: str) -> dict[str, Any]:
 
 
 def of_text(
-    prompt: Sequence[TokenReport], reports: Sequence[TokenReport], text: str, echo: str | None = None
+    prompt: Sequence[TokenReport],
+    reports: Sequence[TokenReport],
+    text: str,
+    echo: str | None = None,
+    stop: str = "",
 ) -> dict[str, Any]:
     """For text completions: parallel lists over the tokens of the prompt, if it has reports, and of ``text``.
 
@@ -28,8 +32,9 @@ def of_text(
 
     Args:
         echo: the prompt, before which its tokens may have a start token and a space; by default their text.
+        stop: the stop string that ended the text, if one did; its tokens are no part of it.
     """
-    found = [*prompt, *_within(reports, text, keeps_end=True)]
+    found = [*prompt, *_within(reports, text, keeps_end=not stop)]
     more = 0 if echo is None else max(0, sum(_lengths(prompt)) - len(echo))
     places = accumulate(chain(_lengths(prompt), _lengths(found[len(prompt) :])), initial=0)
     offsets = [max(0, place - more) for place in places][: len(found)]

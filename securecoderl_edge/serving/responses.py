@@ -101,8 +101,8 @@ class Responder:
         reports = [] if self._wanted.is_skipped else choice.completion.reports
         if self._wanted.is_chat:
             return of_message(reports, choice.completion.text)
-        prompt = choice.completion.prompt_reports
-        return of_text(prompt, reports, choice.completion.text, choice.echo if prompt else None)
+        prompt, written = choice.completion.prompt_reports, choice.completion
+        return of_text(prompt, reports, written.text, choice.echo if prompt else None, written.stop)
 
     def _end(self, choice: Choice) -> dict[str, Any]:
         finish: str = choice.completion.finish

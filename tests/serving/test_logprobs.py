@@ -51,3 +51,10 @@ def test_of_a_text_that_was_cut_those_tokens_are_reported_that_made_it(seed: int
     for end in range(len(text) + 1):
         content: list[dict[str, Any]] = of_message(reports_of(pieces), text[:end])["content"]
         assert len(content) == sum(start < end for start in starts)
+
+
+@pytest.mark.parametrize("stop", [b"!", b"?!"])
+def test_of_a_stop_string_no_token_is_reported(stop: bytes) -> None:
+    reports = reports_of([b"a", b"b", *(bytes([byte]) for byte in stop)])
+    assert of_text([], reports, "ab", stop=stop.decode())["tokens"] == ["a", "b"]
+    assert of_text([], reports_of([b"a", b"</s>"]), "a")["tokens"] == ["a", "</s>"]
