@@ -170,7 +170,7 @@ def test_numbers_on_the_page_on_security_are_those_of_the_code() -> None:
         f"{testprocess.STACK_BYTES >> 20} MiB of stack",
         f"Compiling may take {limits.COMPILE_CPU_SECONDS:g} s and {limits.COMPILE_MEMORY_MIB:,} MiB",
         f"filter 1, {security_worker.MEMORY_BYTES >> 30} GiB, {security_worker.SCAN_CPU_SECONDS:g} s of CPU time",
-        f"(without tests: {answers._COMPILE_ONLY_SECONDS:g} s)",
+        f"(without tests: {answers._COMPILE_ONLY_SECONDS:g} s, also wall)",
         f"{notary.MOST_NOTES} different notes",
         f"{serve_settings.MAX_PROGRAMS} programs of {serve_settings.MAX_TESTS} tests and "
         f"{serve_settings.MAX_TESTS} security tests, {serve_settings.MAX_SECONDS:g} s, "

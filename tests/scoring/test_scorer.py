@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from securecoderl_edge.generation import answers
 from securecoderl_edge.problems import assertions
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.sandbox import ProgramRun
+from securecoderl_edge.runtimes.protocol import Completion
+from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.scoring import signs
 from securecoderl_edge.scoring.scorer import Scorer, Submission
 
@@ -37,6 +41,24 @@ def test_a_program_that_runs_long_keeps_no_later_one_waiting(scorer: Scorer, mon
     programs = [str(number) for number in range(count)]
     batches = scorer.in_batches(Submission(problem, program) for program in programs)
     assert [score for batch in batches for score, _ in batch] == programs
+
+
+def test_nobody_waits_for_a_program_that_sleeps_and_has_no_test(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, run = list[Limits](), SandboxPool.run
+
+    def noted(pool: SandboxPool, program: str, stdins: Sequence[str], limits: Limits, *rest: Any) -> ProgramRun:
+        given.append(limits)
+        return run(pool, program, stdins, limits, *rest)
+
+    monkeypatch.setattr(SandboxPool, "run", noted)
+    tested = Problem("p", "Print.", tests=(Test("", "1\n"),), time_limit_s=1.0)
+    completion = Completion("", (), (), "stop", 0, ())
+    for problem in (replace(tested, tests=()), tested):
+        answers.check(scorer, [problem], [[(completion, "print(1)\n")]])
+    found = [(each.cpu_seconds, each.wall_seconds) for each in given]
+    assert found == [(1.0, 1.0), (1.0, scorer.limits.wall_seconds)]
 
 
 def test_the_assertions_of_a_problem_are_read_once_for_all_its_programs(
