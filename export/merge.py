@@ -22,6 +22,7 @@ from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from securecoderl_edge.models.gguf.folder import gguf_weights
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.models.packages import hidden_bitsandbytes
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.system.files import read_json, write_atomically
 
@@ -171,7 +172,8 @@ def _merge_by_transformers(base: Path, adapter: Path | None, out: Path, dtype: s
         names = {name for name, module in model.named_modules() if module is head} & set(config.target_modules)
         if names and head.weight is model.get_input_embeddings().weight:
             raise _shared(adapter, base, *names)
-        model = PeftModel.from_pretrained(model, str(adapter), config=config).merge_and_unload()
+        with hidden_bitsandbytes():
+            model = PeftModel.from_pretrained(model, str(adapter), config=config).merge_and_unload()
     for name, tensor in model.named_parameters():
         tensor.data = _cast(name, tensor.data, kind)
     model.save_pretrained(out)

@@ -20,6 +20,7 @@ from securecoderl_edge.models.adapters import peft_config
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.gguf.folder import LINK
 from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.packages import hidden_bitsandbytes, require_torch
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.processes import serve_once
 
@@ -126,6 +127,7 @@ def _continued(source: Any, prompts: Sequence[list[int]], new_tokens: int) -> li
 
 
 def _load_source(base: Path, adapter: Path | None) -> Any:
+    require_torch()
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -138,7 +140,8 @@ def _load_source(base: Path, adapter: Path | None) -> Any:
     if adapter:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(adapter), config=peft_config(adapter))
+        with hidden_bitsandbytes():
+            model = PeftModel.from_pretrained(model, str(adapter), config=peft_config(adapter))
     return model.eval()
 
 

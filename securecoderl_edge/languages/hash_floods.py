@@ -32,18 +32,23 @@ def without_floods(source: str, tree: Any) -> Any:
     """
     if len(source) <= _SHORT or ("{" not in source and "set" not in source):
         return tree
-    for node in ast.walk(tree):
+    unhashable = set[ast.expr]()
+    for node in reversed(list(ast.walk(tree))):  # what is inside first: to evaluate it could take long by itself
+        items: list[ast.expr] = []
         match node:
+            case ast.Tuple(elts=parts) if not unhashable.isdisjoint(parts):
+                unhashable.add(node)
+            case ast.List():
+                unhashable.add(node)
             case ast.Set(elts=items):
-                pass
+                unhashable.add(node)
+            case ast.Dict(keys=keys):
+                unhashable.add(node)
+                items = [each for each in keys if each is not None]
             case ast.Call(ast.Name("set" | "frozenset"), [ast.List(elts=items) | ast.Tuple(elts=items)]):
                 pass
-            case ast.Dict(keys=keys):
-                items = [each for each in keys if each is not None]
-            case _:
-                continue
         if len(items) > _MOST_ALIKE:
-            spread([value for each in items for value in _hashable(each)])
+            spread([value for each in items if each not in unhashable for value in _hashable(each)])
     return tree
 
 

@@ -20,11 +20,12 @@ from securecoderl_edge.languages.python_source import parse
 _INPUT = "<input>"  # among names: standard input, or anything else that a program may find by reflection
 _REFLECTION = {"eval", "exec", "compile", "globals", "locals", "vars", "getattr", "__import__", "_getframe", "inspect"}
 _STDIN_NAMES = {"input", "stdin", "__stdin__", "open", "fileinput"}
-_STDIN_ATTRIBUTES = {"stdin", "__stdin__", "read", "readv", "readline", "readlines", "fdopen", "open"}
+_STDIN_ATTRIBUTES = {"input", "stdin", "__stdin__", "read", "readv", "readline", "readlines", "fdopen", "open"}
 # Calls without an effect that a test can observe, whatever their arguments.
 _HARMLESS = {"bool", "id", "isinstance", "len", "repr", "str", "type"}
 _READING = {"float", "input", "int", "list", "map", "read", "readline", "readlines", "split", "splitlines", "strip"}
 _CACHES = {"cache", "lru_cache", "staticmethod", "classmethod"}
+_DISPLAYS = (ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _NAMELESS = {"ctx", "op", "ops"}
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -105,6 +106,7 @@ class _Reads:
     def __init__(self, aliases: Iterable[str] = (), is_program: bool = False) -> None:
         self._inputs = _REFLECTION | ({*_STDIN_NAMES, *aliases} if is_program else set())
         self._attributes = _REFLECTION | (_STDIN_ATTRIBUTES if is_program else set())
+        self._is_program = is_program
         self._harmless = _HARMLESS | (_READING if is_program else {"print"})
         self._known: dict[_Function, set[str]] = {}  # names that a nested function reads from outside
         # Of an expression: its names, and whether it has an effect. Each pass over a body asks again, a comprehension
@@ -151,7 +153,8 @@ class _Reads:
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 value = statement.value
-                if self._stores(targets, live, own) or (value is not None and self._has_effect(value)):
+                extends = isinstance(statement, ast.AugAssign) and isinstance(value, _DISPLAYS)
+                if self._stores(targets, live, own, extends) or (value is not None and self._has_effect(value)):
                     return self._names(value).union(*map(self._names, targets)), True
             case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
                 return self._branches(test, (body, orelse), live, own)
@@ -180,8 +183,9 @@ class _Reads:
             names, acts = names | more, acts or does
         return (names | self._names(test) if acts else names), acts
 
-    def _stores(self, targets: Iterable[ast.expr], live: set[str], own: _Block) -> bool:
+    def _stores(self, targets: Iterable[ast.expr], live: set[str], own: _Block, in_place: bool = False) -> bool:
         """Whether what an assignment changes is read, or may be by others."""
+        its_own = own.stored if self._is_program else own.made
         for target in targets:
             base: ast.expr = target
             while isinstance(base, ast.Attribute | ast.Subscript | ast.Starred):
@@ -191,8 +195,8 @@ class _Reads:
                     return True
             elif not isinstance(base, ast.Name) or base.id in live or base.id in own.shared:
                 return True
-            elif base is not target and base.id not in own.stored:
-                return True  # an argument, or a variable of the module, changes in place
+            elif (in_place or base is not target) and base.id not in its_own:
+                return True  # an argument or a part of one, or a variable of the module, changes in place
         return False
 
     def _has_effect(self, expression: ast.expr) -> bool:
@@ -252,6 +256,7 @@ class _Block:
 
     Attributes:
         stored: the names that it assigns to. shared: those of them that are not its own.
+        made: those with values that it makes itself, which are a part of nothing else.
         is_constant: it returns the same constant wherever it ends, so no condition in it matters.
     """
 
@@ -259,10 +264,29 @@ class _Block:
         nodes = [*_nodes(body, (*_FUNCTIONS, ast.ClassDef))]  # not those of functions and classes in it
         self.shared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
         self.stored = set[str]().union(*map(_stored_in, nodes))
+        assigned = [node for node in nodes if isinstance(node, ast.Assign | ast.AnnAssign) and _is_made(node.value)]
+        targets = [
+            each for node in assigned for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        ]
+        extended = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
+        known = {part for target in (*targets, *extended) for part in ast.walk(target)}
+        self.made = set[str]().union(*map(_stored_in, targets)).difference(*map(_stored_in, set(nodes) - known))
         returned = [node.value for node in nodes if isinstance(node, ast.Return)]
         constants = {ast.dump(value) for value in returned if isinstance(value, ast.Constant)}
         only = len(constants) == 1 and all(isinstance(value, ast.Constant) for value in returned)
         self.is_constant = only and any(map(_ends, body))
+
+
+def _is_made(value: ast.AST | None) -> bool:
+    """Whether an expression makes a value that has no part of another one."""
+    match value:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _is_made(left) or _is_made(right)
+        case ast.ListComp(elt=part) | ast.SetComp(elt=part) | ast.DictComp(value=part):
+            return _is_made(part)
+        case ast.List() | ast.Tuple() | ast.Set() | ast.Dict() | ast.Call(func=ast.Name("dict" | "list" | "set")):
+            return all(_is_made(part) for part in _children(value) if part is not getattr(value, "func", None))
+    return isinstance(value, ast.Constant | ast.Compare | ast.JoinedStr)
 
 
 def _children(node: ast.AST) -> list[ast.AST]:

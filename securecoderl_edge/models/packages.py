@@ -34,6 +34,9 @@ def find_torch(note: str = "") -> None:
 def require_torch() -> None:
     """Import the packages that training and Hugging Face models need.
 
+    From here on transformers takes the package ``kernels`` for missing: a config.json could name code of the hub, which
+    it would download and run, and for some architectures it does so unasked.
+
     Raises:
         MissingExtra: a package of the ``train`` extra is not installed.
         SceError: one is installed, but broken.
@@ -44,9 +47,14 @@ def require_torch() -> None:
     # would hold half a gigabyte that is almost never used again.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     for package in _PACKAGES:
-        with needs(package, "train"), hidden_bitsandbytes():
+        with needs(package, "train"), hidden_bitsandbytes(), _hidden("kernels"):
             __import__(package)
+    from transformers.utils import import_utils
     from transformers.utils import logging as transformers_logging
+
+    import_utils.is_kernels_available.cache_clear()
+    with _hidden("kernels"):
+        import_utils.is_kernels_available()  # which remembers
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()

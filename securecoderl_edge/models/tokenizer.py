@@ -19,6 +19,7 @@ from securecoderl_edge.system.files import read_json, read_json_if_there
 from securecoderl_edge.text import SEAM
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
+_MOST_TOKENS = 1 << 31  # that a vocabulary can have
 _NAMING_ENDS = ("config.json", "generation_config.json")
 _FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 # Lost by tokenizers that are made for prose: indentation, tabs, line ends, upper case, spaces before signs.
@@ -121,7 +122,7 @@ def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
     Raises:
         SceError: a file is damaged.
     """
-    return frozenset(token for token in (end_of_sequence, *_named_ends(folder)) if isinstance(token, int))
+    return frozenset(token for token in (end_of_sequence, *_named_ends(folder)) if token is not None)
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -136,8 +137,8 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     backend = _open(folder, settings)
     texts = special_tokens(folder)
     ids = {name: backend.token_to_id(text) for name, text in texts.items()}
-    bos, named = ids.get("bos_token"), [token for token in _named_ends(folder) if isinstance(token, int)]
-    eos = ids.get("eos_token") if ids.get("eos_token") is not None else next(iter(named), None)
+    bos = ids.get("bos_token")
+    eos = ids.get("eos_token") if ids.get("eos_token") is not None else next(iter(_named_ends(folder)), None)
     if eos is None:
         raise SceError(f"{folder}: the tokenizer has no end-of-sequence (EOS) token; add eos_token_id to config.json")
     # So that they are found in texts and left out of decoded ones, whatever tokenizer.json says of them.
@@ -161,12 +162,13 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _named_ends(folder: Path) -> list[Any]:
+def _named_ends(folder: Path) -> list[int]:
     named: list[Any] = []
     for name in _NAMING_ENDS:
         value = read_json_if_there(folder / name).get("eos_token_id")
         named += value if isinstance(value, list) else [value]
-    return named
+    # Of much larger numbers, many can have the same hash: a set of them would take very long.
+    return [token for token in named if type(token) is int and 0 <= token < _MOST_TOKENS]
 
 
 def _open(folder: Path, settings: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 from securecoderl_edge.languages.python_source import UNREADABLE
 
 _MOST_CHANGES = 3  # of one input
+_MOST_CONSTANTS = 1000  # of a reference; of very many, all can have the same hash
 _TRIES = 40  # for each input that is wanted
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?P<part>\.\d{1,17})?\Z")
 _PATTERN = re.compile(r".[\\[({*+?^$|]")  # as in regular expressions
@@ -72,8 +73,9 @@ def new_inputs(
         constants: values in the reference, which arguments are often compared with. Words among them may have any form,
             but patterns are left out.
     """
-    texts = [each for each in dict.fromkeys(constants) if isinstance(each, str) and each and not _PATTERN.search(each)]
-    numbers = [each for each in dict.fromkeys(constants) if type(each) in (int, float)]
+    known_values = dict.fromkeys(itertools.islice(constants, _MOST_CONSTANTS))
+    texts = [each for each in known_values if isinstance(each, str) and each and not _PATTERN.search(each)]
+    numbers = [each for each in known_values if type(each) in (int, float)]
     seen = set().union(*map(_traits, examples))
     known, found = {repr(list(each)) for each in examples}, list[list[Any]]()
     sources = [list(each) for each in examples if each]

@@ -217,7 +217,7 @@ def refuse_misspelled(record: dict[str, Any]) -> None:
     Raises:
         ProblemError: one does, or there are too many.
     """
-    unknown = [name for name in record if name not in _FIELDS]
+    unknown = [name for name in record if name not in _FIELDS and len(name) <= _LONGEST_NAME]
     if len(record) > len(_FIELDS) + _MOST_UNKNOWN:
         raise ProblemError(f"more than {_MOST_UNKNOWN} unknown fields")
     missing = [name for name in _FIELDS if unknown and name not in record]

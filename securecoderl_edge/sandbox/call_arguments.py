@@ -36,6 +36,11 @@ def joined_texts(node: ast.AST, texts: Callable[[ast.AST], tuple[str, ...]]) -> 
         ):
             for text in texts(middle):
                 yield from _between(text, parts, texts)
+        case ast.BinOp(left=ast.Constant(value=str(form)), op=ast.Mod(), right=right):
+            parts = right.elts if isinstance(right, ast.Tuple) else [right]
+            yield from _filled(form.split("%s"), parts, texts)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(form)), attr="format"), args=parts):
+            yield from _filled(form.split("{}"), parts, texts)
         case ast.Subscript(
             value=value, slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp(operand=ast.Constant()))
         ):
@@ -45,6 +50,13 @@ def joined_texts(node: ast.AST, texts: Callable[[ast.AST], tuple[str, ...]]) -> 
 def _between(middle: str, parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
     every = itertools.product(*(texts(part) for part in parts[:_LONGEST_TEXT]))
     yield from (middle.join(each)[:_LONGEST_TEXT] for each in itertools.islice(every, _MOST_TEXTS))
+
+
+def _filled(between: list[str], parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
+    """The texts of a form with parts between what surrounds its places."""
+    if 1 < len(between) == len(parts) + 1:
+        for each in itertools.islice(itertools.product(*(texts(part) for part in parts[:_LONGEST_TEXT])), _MOST_TEXTS):
+            yield "".join(start + text for start, text in zip(between, (*each, ""), strict=False))[:_LONGEST_TEXT]
 
 
 def is_hmac(call: ast.Call, meanings: Any) -> bool:

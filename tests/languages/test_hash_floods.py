@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
+from securecoderl_edge.languages import hash_floods
 from securecoderl_edge.languages.python_source import literal, parse
 from securecoderl_edge.problems.assertions import translate
 
@@ -42,3 +45,16 @@ def test_a_literal_of_many_items_with_one_hash_is_no_python(name: str) -> None:
 )
 def test_other_long_literals_are_python(text: str) -> None:
     assert parse(text) is not None
+
+
+@pytest.mark.parametrize("around", ["{{{}, {}}}", "{{({}, 1), {}}}"])
+def test_nothing_is_evaluated_that_has_a_set_in_it(around: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set within a set is no item, but to find that out takes the time of making it, at each of its places."""
+    evaluated: list[ast.AST] = []
+    monkeypatch.setattr(hash_floods.ast, "literal_eval", lambda node: evaluated.append(node) or 1)
+    text = FLOODS["set"]
+    for _ in range(20):
+        text = around.format(text, ", ".join(map(str, range(70))))
+    assert parse(text) is not None
+    assert evaluated
+    assert not any(isinstance(part, ast.Set) for node in evaluated for part in ast.walk(node))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import torch
 import transformers
 from once import Once
 from other_models import MODELS, build_other
+from transformers.utils import import_utils
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import (
@@ -112,6 +116,30 @@ def test_code_in_a_model_folder_never_runs(once: Once, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="architecture Evil is not supported"):
         load_base(folder)
     assert not (tmp_path / "ran").exists()
+
+
+def test_code_of_the_hub_that_a_model_folder_names_never_runs(tmp_path: Path) -> None:
+    """Nor is it downloaded, though the package with which transformers does both is there."""
+    folder = build_other(tmp_path / "model", "GPT-2")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"attn_implementation": "kernels-community/evil"}))
+    packages, version = tmp_path / "packages", import_utils.KERNELS_MIN_VERSION
+    (packages / "kernels").mkdir(parents=True)
+    (packages / "kernels" / "__init__.py").write_text("def __getattr__(name):\n    print(name)\n    return print\n")
+    (packages / f"kernels-{version}.dist-info").mkdir()
+    (packages / f"kernels-{version}.dist-info" / "METADATA").write_text(f"Name: kernels\nVersion: {version}\n")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom securecoderl_edge.models.loading import load_base\n"
+        "load_base(Path(sys.argv[1]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == ""
+    assert "GPT2LMHeadModel is not supported" in done.stderr
 
 
 @pytest.mark.parametrize("model", ["BertForMaskedLM", "T5ForConditionalGeneration"])

@@ -331,3 +331,10 @@ def test_a_tokenizer_of_another_model_is_refused_before_weights_are_read(tmp_pat
         HfRuntime(str(folder))
     with pytest.raises(SceError, match="exceeds the embedding"), Workbench(folder, None):
         pass
+
+
+def test_what_no_vocabulary_has_ends_no_answer(tmp_path: Path) -> None:
+    ends = [2, True, None, "3", 4.0, -1, *(number * (2**61 - 1) for number in range(1, 9))]
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": ends}))
+    assert end_tokens(tmp_path, None) == {2}
+    assert end_tokens(tmp_path, 5) == {2, 5}

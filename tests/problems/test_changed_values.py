@@ -32,6 +32,12 @@ def test_new_inputs_have_the_types_of_the_example_and_differ(example: list[Any],
     assert repr(found) == repr(new_inputs([example], ["ab"], 10, random.Random(seed)))
 
 
+def test_of_very_many_constants_the_first_are_taken() -> None:
+    taken = []
+    made([[1]], constants=(taken.append(number) or number for number in range(10**9)))  # type: ignore[arg-type, func-returns-value]
+    assert 0 < len(taken) < 10_000
+
+
 def test_a_sorted_list_stays_sorted_and_numbers_stay_positive_and_of_their_size() -> None:
     for (numbers,) in made([[1, 3, 5, 9]], [[2, 4]]):
         assert numbers == sorted(numbers)

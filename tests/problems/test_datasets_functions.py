@@ -12,7 +12,8 @@ from dataset_files import LARGE, MBPP_RECORD, SHARED, TOO_LARGE, consume, needs_
 from quick import few
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
+from securecoderl_edge.problems.datasets import generated
+from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.problem_file import write_problems
@@ -329,6 +330,17 @@ def test_a_safe_program_of_safesql_shows_no_attack(tmp_path: Path, evaluate: Eva
     constant = SAFESQL["execute_sql"].replace("{title}", "Emma")  # type: ignore[attr-defined]
     problems, dropped, _ = imported(tmp_path, [{**SAFESQL, "execute_sql": constant}], evaluate)
     assert (problems, dropped) == ([], {"no attack changes the output of the program": 1})
+
+
+@pytest.mark.parametrize(("before", "is_found"), [(50, True), (5_000, False)])
+def test_what_an_attack_changes_is_looked_for_in_the_first_lines(before: int, is_found: bool) -> None:
+    """Each is looked for in all that the program prints otherwise."""
+    lines = "line\n" * before
+
+    def evaluate(_program: str, _name: str, expression: str) -> ReferenceOutput:
+        return ReferenceOutput(repr(lines if '""' in expression else f"{lines}leaked\n"))
+
+    assert generated._leaked_lines("", ['"'], evaluate) == ([('"', "leaked")] if is_found else [])
 
 
 def test_a_program_that_leaves_something_else_than_its_output_shows_no_attack(

@@ -20,7 +20,7 @@ from securecoderl_edge.problems.datasets import importing
 from securecoderl_edge.problems.datasets.evalplus_inputs import source_of, with_python_types
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate, ReferenceOutput
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
-from securecoderl_edge.problems.datasets.tally import Dropped
+from securecoderl_edge.problems.datasets.tally import Dropped, DropRecord
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems, open_problems
 from securecoderl_edge.sandbox import Limits
@@ -268,6 +268,11 @@ def test_an_exception_for_the_reading_of_one_data_set_is_none_in_the_other(evalu
 def test_inputs_get_the_types_of_the_published_tests(number: int, written: list[Any], meant: list[Any]) -> None:
     (found,) = with_python_types(str(number), [written])
     assert repr(found) == repr(meant)
+
+
+def test_a_set_of_numbers_with_one_hash_is_no_input() -> None:
+    with pytest.raises(DropRecord, match="another type"):
+        with_python_types("115", [[[[number * (2**61 - 1) for number in range(1, 100)]]]])
 
 
 def test_the_source_text_of_a_value_evaluates_to_the_value() -> None:

@@ -182,6 +182,12 @@ def test_a_misspelled_field_is_named_and_others_are_ignored(misspelled: str, mea
         problem_from_record({**record, misspelled: STDIN.get(meant)})
 
 
+def test_names_of_fields_that_are_too_long_to_be_meant_are_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for parts of a long name in ours takes far more memory than the record."""
+    monkeypatch.setattr("difflib.get_close_matches", lambda name, *_: pytest.fail(name[:20]))
+    assert problem_from_record({**STDIN, "solution" * 1000: "x"}).solutions == ()
+
+
 def test_null_means_that_an_optional_field_is_missing() -> None:
     fields = dict.fromkeys(("starter_code", "solutions", "difficulty", "source", "tags", "time_limit_s"))
     assert problem_from_record({**STDIN, **fields}) == problem_from_record(STDIN)

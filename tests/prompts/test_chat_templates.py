@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asked import CALL, STDIN
 from chat_templates import GEMMA3, GRANITE3, LLAMA32, MISTRAL, QWEN3, R1, SMOLLM3, TEMPLATES
+from packaging.requirements import Requirement
+from places import ROOT
 from quick import few
 from tiny_models import build_model
 
@@ -282,3 +285,11 @@ def test_a_template_does_not_leave_jinjas_sandbox(source: str) -> None:
     except SceError:
         return
     assert text in ("", "[Undefined]", "[]"), text
+
+
+@pytest.mark.parametrize("extra", ["train", "gguf", "onnx"])
+def test_no_extra_permits_a_jinjas_sandbox_with_a_known_way_out(extra: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {each.name: each.specifier for each in map(Requirement, extras[extra])}
+    assert asked["jinja2"].contains("3.1.6")
+    assert not asked["jinja2"].contains("3.1.5")

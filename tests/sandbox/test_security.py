@@ -287,6 +287,8 @@ HIDDEN = {
         "import builtins\ngetattr(builtins, f'{\"ev\"}al')(input())",
         "import builtins\nn = 'lave'[::-1]\ngetattr(builtins, n)(input())",
         "import builtins\ngetattr(builtins, ''.join(['ev', 'al']))(input())",
+        "import builtins\ngetattr(builtins, '%s%s' % ('ev', 'al'))(input())",
+        "import builtins\nend = 'al'\ngetattr(builtins, 'ev{}'.format(end))(input())",
         "i = __import__\ni('built' + 'ins').eval(input())",
         "list(map(eval, [input()]))",
         "list(map((e := eval), [input()]))",

@@ -202,6 +202,25 @@ def test_bitsandbytes_is_imported_by_whoever_needs_it_and_then_found(tiny_model:
     assert done.stdout.splitlines() == ["fp32 False Linear", "int8-bnb True Linear8bitLt"], done.stderr
 
 
+def test_an_export_of_an_adapter_imports_no_bitsandbytes(tiny_model: Path, tmp_path: Path) -> None:
+    """At its import it asks the hub for code, if the package ``kernels`` is there."""
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from securecoderl_edge.export import merge, reference
+        from securecoderl_edge.models.adapters import LoraSettings, add_adapters, save_adapter
+        from securecoderl_edge.models.loading import load_base
+        base, adapter, merged = map(Path, sys.argv[1:])
+        adapter.mkdir()
+        save_adapter(add_adapters(load_base(base), LoraSettings(rank=4), seed=1), adapter, "base")
+        merge._merge_by_transformers(base, adapter, merged, "float32")
+        print(type(reference._load_source(base, adapter)).__name__, "bitsandbytes" in sys.modules)
+    """)
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tiny_model), str(tmp_path / "a"), str(tmp_path / "b")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["PeftModelForCausalLM False"], done.stderr
+
+
 def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

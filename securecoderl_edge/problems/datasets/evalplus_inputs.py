@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from securecoderl_edge.languages.hash_floods import spread
 from securecoderl_edge.problems.datasets.tally import DropRecord
 
 _LONGEST_DECIMAL_BITS = 8192  # Python does not write longer integers as decimals
@@ -33,7 +34,7 @@ def _tuples_all_the_way(value: Any) -> Any:
 
 def _list_of_sets(value: Any) -> Any:
     # An empty set is an empty dictionary in the published tests.
-    return [set(item) if isinstance(item, list) and item else {} for item in value]
+    return [set(spread(item)) if isinstance(item, list) and item else {} for item in value]
 
 
 def _values_to_tuples(value: Any) -> Any:

@@ -60,6 +60,7 @@ def lines(given):
         {_QUERY}({_IN_MEMORY})
     return [line.rstrip() for line in out.getvalue().strip().splitlines()]
 """
+_MOST_LINES = 100  # of an attacked program, each of which is looked for in all that it prints otherwise
 _TASK = (
     f"Write the function `{_QUERY}(connection)`. It gets the open sqlite3 connection to this database, so it must not "
     "open another one. It reads one value per line with `input()`, and prints only the result."
@@ -153,7 +154,8 @@ def _leaked_lines(program: str, attacks: list[Any], evaluate: Evaluate) -> list[
             _text_in(evaluate(_PRINTED, "printed", f"printed({program!r}, {given!r})").value or "")
             for given in (attack, attack.replace("'", "''").replace('"', '""'))
         )
-        lines = [line.rstrip() for line in leaked.splitlines() if line.strip() and line not in escaped + attack]
+        known, lines = escaped + attack, leaked.splitlines()[:_MOST_LINES]
+        lines = [line.rstrip() for line in lines if line.strip() and line not in known]
         found += [(attack, lines[0])] if lines else []
     return found
 
