@@ -50,8 +50,9 @@ MOST_NOTES, MOST_PATH_BYTES, MOST_BYTES = 16, 512, 1 << 15
 # hide what follows it.
 MOST_PROMPT, PROMPT_SECONDS = 1000, 0.1
 PAUSE_SECONDS, PAUSE_FACTOR = 0.001, 10
+# What interpreters look at by themselves, such as how many threads there are at a fork (Python 3.12).
 HARMLESS = frozenset((
-    "/proc/self/maps", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
+    "/proc/self/maps", "/proc/self/stat", "/proc/meminfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
     "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible", "/etc/ssl/openssl.cnf", "/etc/inputrc",
 ))  # fmt: skip
 NAME = ctypes.create_string_buffer(b"notary")
