@@ -1,8 +1,9 @@
-"""Start-up time of ``sce --help``, compared with the smallest program that uses click.
+"""Start-up time of ``sce --help``, compared with the smallest program that uses click; and of what computes with torch.
 
     python benchmarks/startup.py --json benchmarks/results/startup.json
 
-Both are run in turn, so that other users of the machine disturb them alike; CPU time is the child's own.
+Of the packages of training, which `sce train` and `sce bench` of a folder begin with, the peer is a plain import of
+them. All are run in turn, so that other users of the machine disturb them alike; CPU time is the child's own.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from pathlib import Path
 
 from record import publish
 
+PACKAGES = "securecoderl_edge.models.packages"
 COMMANDS = {
     "import click": [sys.executable, "-c", "import click"],
     "sce --help": [sys.executable, "-m", "securecoderl_edge", "--help"],
     "sce bench --help": [sys.executable, "-m", "securecoderl_edge", "bench", "--help"],
+    "import peft": [sys.executable, "-c", "import torch, transformers, peft"],
+    "packages of train": [sys.executable, "-c", f"from {PACKAGES} import require_torch; require_torch()"],
 }
+# Each with its peer.
+PEERS = {"sce --help": "import click", "sce bench --help": "import click", "packages of train": "import peft"}
 
 
 def run(command: list[str]) -> tuple[float, float]:
@@ -53,18 +59,16 @@ def main() -> None:
         }
         for name, rows in times.items()
     }
-    peer = medians["import click"]
-    for name, measured in medians.items():
-        ratio = measured["cpu_seconds"] / peer["cpu_seconds"]
-        sys.stdout.write(
-            f"{name:18s} {measured['wall_seconds']:.3f} s wall  {measured['cpu_seconds']:.3f} s CPU  x{ratio:.2f}\n"
-        )
-    result = {
-        "help_cpu_ratio": round(medians["sce --help"]["cpu_seconds"] / peer["cpu_seconds"], 3),
-        "help_wall_ratio": round(medians["sce --help"]["wall_seconds"] / peer["wall_seconds"], 3),
-        "medians": medians,
-        "rounds": len(times["import click"]),
+    ratios = {
+        name: {unit: round(medians[name][unit] / medians[peer][unit], 3) for unit in medians[name]}
+        for name, peer in PEERS.items()
     }
+    for name, measured in medians.items():
+        ratio = f"  x{ratios[name]['cpu_seconds']:.2f}" if name in PEERS else ""
+        sys.stdout.write(
+            f"{name:18s} {measured['wall_seconds']:.3f} s wall  {measured['cpu_seconds']:.3f} s CPU{ratio}\n"
+        )
+    result = {"ratios": ratios, "medians": medians, "rounds": len(times["import click"])}
     publish(result, arguments.json)
 
 
