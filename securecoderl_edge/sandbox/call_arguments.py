@@ -48,15 +48,19 @@ def joined_texts(node: ast.AST, texts: Callable[[ast.AST], tuple[str, ...]]) -> 
 
 
 def _between(middle: str, parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
-    every = itertools.product(*(texts(part) for part in parts[:_LONGEST_TEXT]))
-    yield from (middle.join(each)[:_LONGEST_TEXT] for each in itertools.islice(every, _MOST_TEXTS))
+    yield from (middle.join(each)[:_LONGEST_TEXT] for each in _one_of_each(parts, texts))
 
 
 def _filled(between: list[str], parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
     """The texts of a form with parts between what surrounds its places."""
     if 1 < len(between) == len(parts) + 1:
-        for each in itertools.islice(itertools.product(*(texts(part) for part in parts[:_LONGEST_TEXT])), _MOST_TEXTS):
+        for each in _one_of_each(parts, texts):
             yield "".join(start + text for start, text in zip(between, (*each, ""), strict=False))[:_LONGEST_TEXT]
+
+
+def _one_of_each(parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """A text of each part, in all combinations, the first few."""
+    return itertools.islice(itertools.product(*(texts(part) for part in parts[:_LONGEST_TEXT])), _MOST_TEXTS)
 
 
 def is_hmac(call: ast.Call, meanings: Any) -> bool:

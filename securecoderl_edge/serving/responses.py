@@ -98,11 +98,12 @@ class Responder:
     def _logprobs(self, choice: Choice) -> dict[str, Any] | None:
         if not self._wanted.reports:
             return None
-        reports = [] if self._wanted.is_skipped else choice.completion.reports
+        written = choice.completion
+        reports = [] if self._wanted.is_skipped else written.reports
         if self._wanted.is_chat:
-            return of_message(reports, choice.completion.text)
-        prompt, written = choice.completion.prompt_reports, choice.completion
-        return of_text(prompt, reports, written.text, choice.echo if prompt else None, written.stop)
+            return of_message(reports, written.text)
+        echo = choice.echo if written.prompt_reports else None
+        return of_text(written.prompt_reports, reports, written.text, echo, written.stop)
 
     def _end(self, choice: Choice) -> dict[str, Any]:
         finish: str = choice.completion.finish
