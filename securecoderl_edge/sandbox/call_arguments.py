@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _LONGEST_TEXT, _MOST_TEXTS = 200, 64  # of texts that are compared with names, and of those that one can be
 SHELL_PLACE = 8  # of the parameter of `subprocess.Popen`, and of functions that pass theirs on
+# In a form, where a text stands.
+_PERCENT, _BRACES = re.compile(r"%(?:\((\w+)\))?s"), re.compile(r"\{(\w*)\}")
 _HMAC = frozenset(("hmac.new", "hmac.HMAC", "hmac.digest"))
 _STARTING = frozenset(f"subprocess.{each}" for each in ("Popen", "run", "call", "check_call", "check_output"))
 
@@ -36,11 +39,15 @@ def joined_texts(node: ast.AST, texts: Callable[[ast.AST], tuple[str, ...]]) -> 
         ):
             for text in texts(middle):
                 yield from _between(text, parts, texts)
-        case ast.BinOp(left=ast.Constant(value=str(form)), op=ast.Mod(), right=right):
+        case ast.BinOp(left=left, op=ast.Mod(), right=right):
             parts = right.elts if isinstance(right, ast.Tuple) else [right]
-            yield from _filled(form.split("%s"), parts, texts)
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(form)), attr="format"), args=parts):
-            yield from _filled(form.split("{}"), parts, texts)
+            pairs = zip(right.keys, right.values, strict=True) if isinstance(right, ast.Dict) else ()
+            named = {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+            for form in texts(left):
+                yield from _filled(_PERCENT, form, parts, named, texts)
+        case ast.Call(func=ast.Attribute(value=left, attr="format"), args=parts, keywords=keywords):
+            for form in texts(left):
+                yield from _filled(_BRACES, form, parts, {each.arg: each.value for each in keywords}, texts)
         case ast.Subscript(
             value=value, slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp(operand=ast.Constant()))
         ):
@@ -51,11 +58,21 @@ def _between(middle: str, parts: list[ast.expr], texts: Callable[[ast.AST], tupl
     yield from (middle.join(each)[:_LONGEST_TEXT] for each in _one_of_each(parts, texts))
 
 
-def _filled(between: list[str], parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[str]:
-    """The texts of a form with parts between what surrounds its places."""
-    if 1 < len(between) == len(parts) + 1:
-        for each in _one_of_each(parts, texts):
-            yield "".join(start + text for start, text in zip(between, (*each, ""), strict=False))[:_LONGEST_TEXT]
+def _filled(
+    place: re.Pattern[str],
+    form: str,
+    parts: list[ast.expr],
+    named: Mapping[Any, ast.expr],
+    texts: Callable[[ast.AST], tuple[str, ...]],
+) -> Iterator[str]:
+    """The texts of a form with parts in its places: the next one, or that of a number or a name."""
+    following = itertools.chain(parts, itertools.repeat(None))
+    by_key = {str(number): part for number, part in enumerate(parts[:_LONGEST_TEXT])} | {**named}
+    chosen = [by_key.get(key) if key else next(following) for key in place.findall(form)]
+    if found := [part for part in chosen if part is not None]:
+        for each in _one_of_each(found, texts) if len(found) == len(chosen) else ():
+            pairs = zip(place.split(form)[::2], (*each, ""), strict=True)
+            yield "".join(start + text for start, text in pairs)[:_LONGEST_TEXT]
 
 
 def _one_of_each(parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -110,7 +127,7 @@ def respelled(call: ast.Call, name: str, meanings: Any) -> ast.Call | None:
     arguments: list[ast.expr] = []
     keywords: list[ast.keyword] = []
     for argument in call.args:
-        held = meanings.literal(argument.value) if isinstance(argument, ast.Starred) else None
+        held = meanings.literals(argument.value)[0] if isinstance(argument, ast.Starred) else None
         arguments += held.elts if isinstance(held, (ast.Tuple, ast.List)) else [_folded(argument, meanings)]
     for each in call.keywords:
         keywords += [each] if each.arg is not None else _keywords(each.value, meanings) or [each]
@@ -124,16 +141,18 @@ def respelled(call: ast.Call, name: str, meanings: Any) -> ast.Call | None:
 
 
 def _keywords(mapping: ast.expr, meanings: Any) -> list[ast.keyword]:
-    match meanings.literal(mapping):
-        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
-            return keywords
-        case ast.Dict(keys=keys, values=values):
-            return [
-                ast.copy_location(ast.keyword(name, value), value)
-                for key, value in zip(keys, values, strict=True)
-                for name in meanings.texts(key)
-            ]
-    return []
+    found: list[ast.keyword] = []
+    for held in meanings.literals(mapping):
+        match held:
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+                found += keywords
+            case ast.Dict(keys=keys, values=values):
+                found += [
+                    ast.copy_location(ast.keyword(name, value), value)
+                    for key, value in zip(keys, values, strict=True)
+                    for name in meanings.texts(key)
+                ]
+    return found
 
 
 def _folded(argument: ast.expr, meanings: Any) -> ast.expr:

@@ -7,9 +7,8 @@ of either branch of a condition, of what a list or dictionary holds, of base cla
 ``vars``, namespaces of functions and frames, `getattr` and `__import__` with texts joined of constants. A function that
 is given to another one, returned or used as a decorator counts as called. `call_arguments` looks at arguments.
 
-Not seen: names that are computed in another way, and functions that leave a container through a further call.
-
-This file is loaded by path in a process without the package, so it imports the standard library only.
+Not seen: names that are computed in another way, and functions that leave a container through a further call. This file
+is loaded by path in a process without the package, so it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import ast
 import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 _MOST_MEANINGS = 16
 # Of a name with them, before those of builtins are shortened: as many as make a difference.
@@ -107,10 +107,8 @@ class Meanings:
         is_computed = name in _FINDING or name.startswith(_BUILTINS) or name.endswith(".__call__")
         self._is_computed = self._is_computed or is_computed or name.count(".") > 1 or not _is_named(node.func)
         if not (name in _LOOKING or (name == "type" and len(node.args) == 1)):
-            for value in node.args:
+            for value in (*node.args, *(each.value for each in node.keywords)):
                 self._give(value, node)
-            for each in node.keywords:
-                self._give(each.value, node)
 
     @property
     def is_plain(self) -> bool:
@@ -165,9 +163,9 @@ class Meanings:
             return (text for value in self._assigned.get(node.id, ()) for text in self.texts(value, depth))
         return self._joined_texts(node, lambda part: self.texts(part, depth))
 
-    def literal(self, node: ast.expr) -> ast.expr:
-        """The list or dictionary that a name is assigned, if there is one."""
-        return next((each for each in self._values(node) if isinstance(each, _HOLDING)), node)
+    def literals(self, node: ast.expr) -> list[ast.expr]:
+        """The lists or dictionaries that a name is assigned, if there are any; else the expression itself."""
+        return list(islice((each for each in self._values(node) if isinstance(each, _HOLDING)), _MOST_NAMES)) or [node]
 
     def _values(self, node: ast.expr) -> list[ast.expr]:
         """What a name or an attribute is assigned; another expression itself."""
@@ -207,21 +205,22 @@ class Meanings:
     def _bind(self, target: ast.AST, value: ast.expr, is_in_class: bool = False) -> None:
         """Note what is bound to a name, an attribute, or something in what they hold."""
         if isinstance(target, (ast.Tuple, ast.List)):
-            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value] * len(target.elts)
-            for each in zip(target.elts, values, strict=False):
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            if len(values) != len(target.elts) or any(isinstance(each, ast.Starred) for each in target.elts + values):
+                values = [value] * len(target.elts)  # each can have any of them
+            for each in zip(target.elts, values, strict=True):
                 self._bind(*each, is_in_class)
             return
         match target:
             case ast.Subscript(value=ast.Call() | ast.Attribute(), slice=ast.Constant(value=str(key))):
                 self._bind(ast.Name(key), value, True)  # in a namespace, such as `globals()`
+            case ast.Subscript(value=ast.Name(), slice=ast.Constant(value=str()) as key):
+                value = ast.Dict([key], [value])
         while isinstance(target, (ast.Subscript, ast.Starred)):
             target = target.value
         name = target.id if isinstance(target, ast.Name) else getattr(target, "name", "")
-        if isinstance(value, _HOLDING):
-            is_meaningful = len(_held(value)) <= _MOST_NAMES or any(map(_is_meaningful, _held(value)))
-        else:
-            is_meaningful = isinstance(value, _TEXTS) or _is_meaningful(value)
-        if not is_meaningful:
+        is_held = len(_held(value)) <= _MOST_NAMES or any(map(_is_meaningful, _held(value)))
+        if not (is_held if isinstance(value, _HOLDING) else isinstance(value, _TEXTS) or _is_meaningful(value)):
             return
         if name and not (isinstance(value, ast.Name) and value.id == name):
             self._assigned.setdefault(name, []).append(value)
