@@ -94,18 +94,19 @@ def _used(tree: ast.Module, entry_point: str) -> Iterator[ast.stmt]:
     for node in tree.body:
         for name in _names_bound(node):
             bound.setdefault(name, []).append(node)
-    roots: list[ast.stmt] = bound.get(entry_point, [])
+    roots: list[ast.stmt] = bound.pop(entry_point, [])
     if not roots:
         roots = [node for node in tree.body if not isinstance(node, _DEFINITIONS)]
-    seen: list[ast.stmt] = []
+    seen = set[ast.stmt]()
     while roots:
         node = roots.pop()
         if node not in seen:
-            seen.append(node)
+            seen.add(node)
+            yield node
             named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
             named |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-            roots += [other for name in named for other in bound.get(name, [])]
-    yield from seen
+            # Once for each name: thousands of statements may all bind and name the same one.
+            roots += [other for name in named for other in bound.pop(name, [])]
 
 
 def _names_bound(node: ast.stmt) -> Iterator[str]:

@@ -18,6 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from securecoderl_edge.languages.language import C
@@ -28,7 +29,7 @@ from securecoderl_edge.problems.problem import Problem
 
 _CONSTANTS = ("True", "False", "None", "0", "1", "-1", "''", "[]", "{}", "()", "set()")
 _OUTPUTS = ("", "0", "1", "-1", "Yes", "No", "YES", "NO")
-_MOST = 24  # constants of a problem that the expected values do not rule out
+_MOST, _MOST_TRIED = 24, 500  # constants of a problem that the expected values do not rule out; that are looked at
 _MOST_COPIED = 4  # arguments
 _LONGEST = 10_000  # characters of a constant
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -105,8 +106,10 @@ def _with_driver(problem: Problem) -> Iterator[CheapProgram]:
 def _of_function(problem: Problem, reference: str, returned: Sequence[str]) -> Iterator[CheapProgram]:
     name, assertions = problem.entry_point or "", assertions_of(problem)
     tree = parse(reference) if reference else None
-    may_pass = [each for each in _constants(assertions, returned) if _may_pass(each, assertions, name)]
-    statements = [f"return {text}" for text in may_pass[:_MOST]]
+    judged = _judged(assertions, name)
+    tried = islice(_constants(assertions, returned), 0 if judged is None else _MOST_TRIED)
+    may_pass = (text for text in tried if _may_pass(literal(text), judged or []))
+    statements = [f"return {text}" for text in islice(may_pass, _MOST)]
     errors = list(dict.fromkeys(error for each in assertions if each.comparison == "raises" for error in each.expected))
     statements += [f"raise {error}" for error in errors]
     if len(errors) > 1:
@@ -169,23 +172,28 @@ def _literals_compared(assertion: str) -> Iterator[Any]:
                 continue
 
 
-def _may_pass(text: str, assertions: Sequence[Assertion], name: str) -> bool:
-    """Whether no assertion on what the function returns, and nothing else, rules a constant out."""
-    value = literal(text)
+def _judged(assertions: Sequence[Assertion], name: str) -> list[tuple[Assertion, int | None]] | None:
+    """The assertions on what the function returns and nothing else, with the number of values in a list of them.
+
+    None if one expects an exception, so that no constant passes.
+    """
+    found: list[tuple[Assertion, int | None]] = []
     for each in assertions:
         if each.comparison == "raises":
-            return False
+            return None
         if each.comparison == "whole" or name in each.setup:
             continue
         match parse(each.expression):
             case ast.Module(body=[ast.Expr(value=ast.List(elts=calls))]) if each.comparison == "each":
-                is_known = all(_is_call(call, name) for call in calls)
-                if is_known and not satisfies([value] * len(calls), each):
-                    return False
+                found += [(each, len(calls))] if all(_is_call(call, name) for call in calls) else []
             case ast.Module(body=[ast.Expr(value=call)]) if _is_call(call, name):
-                if not satisfies(value, each):
-                    return False
-    return True
+                found.append((each, None))
+    return found
+
+
+def _may_pass(value: Any, judged: Sequence[tuple[Assertion, int | None]]) -> bool:
+    """Whether no assertion rules a constant out."""
+    return all(satisfies(value if count is None else [value] * count, each) for each, count in judged)
 
 
 def _is_call(node: ast.expr, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -154,6 +155,13 @@ def holds(program: str, assertions: list[str]) -> bool:
 def test_long_texts_are_looked_at_in_one_pass(problem: Problem) -> None:
     """A test that hangs here says that the time grows with the square of the length."""
     assert "return 7" not in names(problem)
+
+
+def test_of_thousands_of_accepted_values_a_few_are_tried() -> None:
+    texts = [f"assert f({start}) in {list(range(start, start + 8000))}" for start in (0, 8000)]
+    started = time.process_time()
+    assert not {"return 0", "return 1", "return 8000"} & set(names(call(*texts)))
+    assert time.process_time() - started < 3  # with each of them: minutes
 
 
 def test_constants_that_a_list_of_values_rules_out_are_not_made() -> None:
