@@ -66,7 +66,7 @@ def has_endless_marks(text: str) -> bool:
 def with_seams(text: str, names: Iterable[str]) -> str:
     """``text`` with a `SEAM` within each of these names of tokens, which are only text then."""
     for name in names:
-        while len(name) > 1 and name in text:  # again: a name may overlap with itself
+        while len(name) > 1 and SEAM not in name and name in text:  # again: a name may overlap with itself
             text = text.replace(name, f"{name[0]}{SEAM}{name[1:]}")
     return text
 

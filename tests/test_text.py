@@ -57,6 +57,10 @@ def test_a_text_without_a_name_stays_as_it_is() -> None:
     assert with_seams("a < b |> c", ("<|a|>", "", "|")) == "a < b |> c"
 
 
+def test_a_name_with_a_seam_in_it_stands_in_no_text() -> None:
+    assert with_seams("ab", ("ab", f"a{SEAM}", SEAM * 2)) == f"a{SEAM}b"
+
+
 # Marks of several classes, some that are two of them, and letters that are marks in another form.
 MARKS = "\u0301\u0315\u0316\u0344\u0f73\u0f71\u3099\uff9e"
 
