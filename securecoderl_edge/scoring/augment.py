@@ -104,7 +104,7 @@ def augment(problem: Problem, scorer: Scorer, most: int = NEW_TESTS, seed: int =
             raise Refused("no other input has the form of the given ones")
         _, run = scorer.inspect(_with_tests(problem, made), references[0])
         recorded = [form.recorded(test, execution) for test, execution in zip(made, run.executions, strict=False)]
-        outputs = [_output_of(problem, place) for place in range(problem.test_count)]
+        outputs = _outputs_of(problem)
         tests = _rarest(list(filter(None, recorded)), outputs, _COMPARED * most)
         chosen = _rarest(_agreed(problem, tests, references, scorer), outputs, most)
         _check_outputs(set(outputs), {output for _, output in chosen}, _constants_of(references[0]))
@@ -199,12 +199,14 @@ def _with_tests(problem: Problem, tests: Sequence[Any]) -> Problem:
     return replace(problem, assertions=tuple(tests), security_tests=())
 
 
-def _output_of(problem: Problem, place: int) -> str:
-    """What a given test expects, as a text that is equal for equal outputs."""
+def _outputs_of(problem: Problem) -> list[str]:
+    """What each given test expects, as texts that are equal for equal outputs."""
     if problem.kind == "stdin":
-        return problem.tests[place].output.strip()
-    assertion = assertions_of(problem)[place]
-    return f"raises {assertion.expected}" if assertion.comparison == "raises" else repr(assertion.expected)
+        return [test.output.strip() for test in problem.tests]
+    return [
+        f"raises {each.expected}" if each.comparison == "raises" else repr(each.expected)
+        for each in assertions_of(problem)
+    ]
 
 
 def _constants_of(program: str) -> list[Any]:

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
 from securecoderl_edge.problems.problem_file import problem_from_record, problem_to_record
+from securecoderl_edge.scoring import augment as module
 from securecoderl_edge.scoring.augment import LEAST_OUTPUTS, augment, augment_all
 from securecoderl_edge.scoring.reference_solutions import check_problems
 from securecoderl_edge.scoring.scorer import Scorer
@@ -165,6 +167,17 @@ def test_many_problems_are_augmented_in_their_order_and_the_seed_decides(scorer:
     assert len(seen) == 3
     assert first == augment_all(problems, scorer, 2, 1, 1)
     assert first != augment_all(problems, scorer, 2, 2, 1)
+
+
+def test_assertions_are_read_as_often_whatever_their_number(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Problem] = []
+    monkeypatch.setattr(module, "assertions_of", lambda problem: calls.append(problem) or assertions_of(problem))
+    counts = []
+    for number in (3, 9):
+        calls.clear()
+        assert augment(call(*(f"assert f({each}) == {2 * each}" for each in range(1, number))), scorer).added
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
 
 
 def test_the_tag_of_a_second_augmentation_takes_the_place_of_the_first(scorer: Scorer) -> None:
