@@ -47,6 +47,7 @@ _DOTTED = re.compile(r"(?:\.[\s\\]*+[\w\u0080-\U0010ffff]++[\s\\]*+)++")
 _MOST_PARTS = 100
 _FORMATTED = re.compile(r"[fF][rR]?['\"]")
 _MOST_VALUES = 1 << 32  # braces times characters
+_LONG_NUMBER = re.compile(r"0[xXoObB][\da-fA-F_]{83049}")  # which may have more than `MOST_DIGITS` as a decimal
 
 # A line as it is in other languages and in markup, and in no Python; or the name of a token around a hole.
 _FOREIGN_LINES = (
@@ -89,7 +90,7 @@ def literal(text: str) -> Any:
 
 
 def _is_endless(source: str) -> bool:
-    if any(run[0].count(".") > _MOST_PARTS for run in _DOTTED.finditer(source)):
+    if _LONG_NUMBER.search(source) or any(run[0].count(".") > _MOST_PARTS for run in _DOTTED.finditer(source)):
         return True
     return source.count("{") * len(source) > _MOST_VALUES and _FORMATTED.search(source) is not None
 

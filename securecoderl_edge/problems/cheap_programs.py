@@ -17,6 +17,7 @@ import builtins
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -145,7 +146,9 @@ def _constants(assertions: Iterable[Assertion], returned: Iterable[str]) -> Iter
             case "whole":
                 values += _literals_compared(each.expression)
     if near:
-        values += [*near, (min(near) + max(near)) / 2]
+        values += near
+        with suppress(OverflowError):  # an integer beyond all floats
+            values.append((min(near) + max(near)) / 2)
     if contained:
         values += ["\n".join(contained)] if all(isinstance(each, str) for each in contained) else []
         values.append(contained)

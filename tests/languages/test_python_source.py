@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 import time
@@ -170,6 +171,14 @@ def test_a_dotted_name_without_end_is_no_python(words: str, part: str) -> None:
     assert most < 4 << 20  # with the names that Python makes of it: 30 MiB, and of a megabyte more than a machine has
     assert parse(words.format(part * 50 + "a")) is not None
     assert parse("x = " + "a.b(c.d)" + ".e(f.g)" * 200) is not None
+
+
+@pytest.mark.parametrize("digits", ["0xf", "0XF", "0b1", "0o7", "0x_f"])
+def test_a_number_that_python_reads_but_does_not_write_is_no_python(digits: str) -> None:
+    assert parse(f"x = {digits + digits[-1] * 100_000}") is None
+    tree = parse(f"x = 0x{'f' * 83_048}")
+    assert tree is not None
+    assert ast.unparse(tree)
 
 
 @pytest.mark.parametrize("prefix", ["f", "F", "rf", "fR"])

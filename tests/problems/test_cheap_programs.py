@@ -164,6 +164,10 @@ def test_of_thousands_of_accepted_values_a_few_are_tried() -> None:
     assert time.process_time() - started < 3  # with each of them: minutes
 
 
+def test_numbers_beyond_all_floats_have_no_mean() -> None:
+    assert f"return {16**500}" not in names(call(f"assert abs(f(1) - {16**500}) < 1", "assert abs(f(2) - 1) < 1"))
+
+
 def test_constants_that_a_list_of_values_rules_out_are_not_made() -> None:
     def constants(*assertions: str) -> set[str]:
         return {name for name in names(call(*assertions)) if not name.startswith("return argument")}
