@@ -285,12 +285,12 @@ def _agreement_rows(manifest: Manifest, base: Path) -> list[str]:
 def _training(run: Run) -> list[str]:
     try:
         settings, record = read_toml(run.path / "config.toml"), read_json(run.path / ENVIRONMENT)
-    except SceError:
+        phases, cpu = ", ".join(settings.get("phases", [])), dict(record.get("machine", {})).get("cpu", "?")
+    except (SceError, TypeError, ValueError):
         return ["* The training record is missing or damaged."]
-    machine = record.get("machine", {})
     lines = [
         f"* Problems: {settings.get('problems')} (sha256 {str(record.get('problems_sha256'))[:16]})",
-        f"* Phases: {', '.join(settings.get('phases', []))}; seed {settings.get('seed')}; on {machine.get('cpu', '?')}",
+        f"* Phases: {phases}; seed {settings.get('seed')}; on {cpu}",
     ]
     for phase, facts in run.outcomes():
         score = _held_out(run, phase, facts)

@@ -15,7 +15,7 @@ from export_runs import folder, names, run
 from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
-from securecoderl_edge.export.card import _held_out, license_of
+from securecoderl_edge.export.card import _held_out, _training, license_of
 from securecoderl_edge.models.gguf.header import header_strings, is_adapter, read_header
 from securecoderl_edge.problems.problem_file import write_problems
 from securecoderl_edge.runs import Run
@@ -212,6 +212,12 @@ def test_a_run_without_its_record_is_exported_with_a_card_that_says_so(folder: P
     assert code == 0, err
     card = folder / "runs" / "mine" / "exports" / "mine-f32.gguf.card.md"
     assert "training record is missing" in card.read_text()
+
+
+@pytest.mark.parametrize("damage", ["phases = 5", "phases = [5]"])
+def test_a_record_of_something_else_counts_as_damaged(folder: Path, damage: str) -> None:
+    (folder / "runs" / "mine" / "config.toml").write_text(damage)
+    assert "damaged" in " ".join(_training(Run(folder / "runs" / "mine")))
 
 
 @pytest.mark.parametrize(
