@@ -19,6 +19,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 LEAST_HIDDEN = 2
 # Of one assertion, as constants: each is tried on all assertions, whose lists are searched for it.
 _MOST_VALUES = 64
+_MOST_CONSTANTS = 200  # that are tried, the most frequent ones
 _MOST_ARGUMENTS = 64  # of a call that is looked for in a statement; a pattern for thousands takes a megabyte
 
 
@@ -56,8 +57,9 @@ def constant_passes(problem: Problem) -> int:
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
     assertions = [each for each in assertions_of(problem) if each.comparison != "whole"]
-    constants = [value for each in assertions for value in _values_for(each)]
-    passes = [sum(satisfies(value, each) for each in assertions) for value in constants]
+    found = [(repr(value), value) for each in assertions for value in _values_for(each)]
+    often, values = Counter(text for text, _ in found).most_common(_MOST_CONSTANTS), dict(found)
+    passes = [sum(satisfies(values[text], each) for each in assertions) for text, _ in often]
     raising = sum(each.comparison == "raises" for each in assertions)
     return max([raising, *passes]) if assertions else min(1, problem.test_count)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from securecoderl_edge.languages.python_source import compared_value
-from securecoderl_edge.problems.leakage import LEAST_HIDDEN, is_visible, without_visible_tests
+from securecoderl_edge.problems.leakage import LEAST_HIDDEN, constant_passes, is_visible, without_visible_tests
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.shown_example import with_one_example
 
@@ -55,3 +56,11 @@ def test_an_assertion_that_is_nested_deeply_is_no_example(argument: str) -> None
     assert not is_visible(problem, assertion)
     assert compared_value(assertion) is None
     assert with_one_example(problem).statement.endswith(assertion)
+
+
+def test_of_thousands_of_constants_the_most_frequent_are_tried() -> None:
+    texts = (*(f"assert f({each}) == {each}" for each in range(5000)), "assert f(-1) == 4999", "assert f(-2) == 4999")
+    problem = Problem("p", "s", "call", entry_point="f", assertions=texts)
+    started = time.process_time()
+    assert constant_passes(problem) == 3
+    assert time.process_time() - started < 6  # with each of them: fifteen
