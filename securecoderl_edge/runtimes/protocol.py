@@ -138,7 +138,7 @@ class DecodingTask:
 
     Attributes:
         key: tells it from the other tasks of the batch.
-        sample: its number among the samples of its prompt. With the seed it determines the random numbers, so a task
+        sample: its number among the samples of its request. With the seed it determines the random numbers, so a task
             does not depend on the others: the tokens are those of `Generator.generate` for this prompt alone, up to
             rounding, which differs between batches of different shapes.
         facts: see `Generator.generate`.

@@ -57,6 +57,7 @@ class EngineJob:
 
     Args:
         is_flexible: generate less than ``max_tokens`` where the context ends.
+        first: the number of the first sample, see `DecodingTask`.
 
     Attributes:
         events: (sample, progress) pairs, and at last an exception if the job does not finish.
@@ -73,9 +74,10 @@ class EngineJob:
         is_cancelled: Callable[[], bool],
         extras: Extras = NO_EXTRAS,
         is_flexible: bool = False,
+        first: int = 0,
     ) -> None:
         self.prompt, self.n, self.sampling, self.facts, self.is_cancelled = prompt, n, sampling, facts, is_cancelled
-        self.extras, self.is_flexible = extras, is_flexible
+        self.extras, self.is_flexible, self.first = extras, is_flexible, first
         self.events: SimpleQueue[tuple[int, DecodingProgress] | Exception] = SimpleQueue()
         self.tokens = self.begun = 0
 
@@ -276,7 +278,7 @@ class Engine:
         with self._changed:
             while self._jobs and len(self._running) < self.rows and tokens < _PROMPT_TOKENS:
                 job, key = self._jobs[0], next(self._keys)
-                tasks.append(DecodingTask(key, job.prompt, job.sampling, job.begun, job.facts, job.extras))
+                tasks.append(DecodingTask(key, job.prompt, job.sampling, job.first + job.begun, job.facts, job.extras))
                 # A batch computes a prompt once, unless all its tokens are reported.
                 if not job.begun or job.extras.reports_prompt:
                     tokens += job.tokens
@@ -352,14 +354,15 @@ class Client:
     ) -> list[list[Completion]]:
         """See `protocol.Generator`; an empty piece of text says that a sample is complete.
 
+        Samples of all prompts are numbered together: else equal prompts would get equal tokens, and all the same luck.
+
         Raises:
             Cancelled: after `cancel`, or if the server stops.
             ModelFailed: the model failed.
         """
+        more = self.is_cancelled, self._extras, self._is_flexible
         jobs = [
-            EngineJob(
-                prompt, n, sampling, facts[index] if facts else None, self.is_cancelled, self._extras, self._is_flexible
-            )
+            EngineJob(prompt, n, sampling, facts[index] if facts else None, *more, index * n)
             for index, prompt in enumerate(prompts)
         ]
         for job in jobs:

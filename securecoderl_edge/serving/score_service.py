@@ -35,6 +35,7 @@ def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> lis
     Raises:
         Fault: a field is unknown, missing, of the wrong type or out of bounds, or a problem is unknown.
     """
+    body = _given(body)
     if others := sorted(set(body) - set(_FIELDS)):
         raise unknown_field(others[0], _FIELDS)
     most = integer(body, "max_tests", USUAL_TESTS, 1, MAX_TESTS)
@@ -44,7 +45,13 @@ def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> lis
     return [_item(item, f"items[{index}]", problems, most) for index, item in enumerate(items)]
 
 
+def _given(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an object without those that are null: libraries write so what is left out."""
+    return {name: value for name, value in record.items() if value is not None}
+
+
 def _item(item: Any, where: str, problems: Mapping[str, Problem], most: int) -> Submission:
+    item = _given(item) if isinstance(item, dict) else item
     if (
         not isinstance(item, dict)
         or set(item) - _KEYS

@@ -269,6 +269,28 @@ def test_an_editor_keeps_its_cache_beside_chats(files: Path, name: str) -> None:
         model.close()
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_prompts_that_arrive_together_compute_what_they_share_once(files: Path, leaves: bool) -> None:
+    model = LlamaModel(files / "llama.gguf")
+    context = model.open_context(6, 256, 1, float32_cache=True)
+    decoder = BatchDecoder(model, context, portion=16)
+    heads = [[60 + at % 40 for at in range(start, start + 150)] for start in (0, 7)]
+    prompts = [[*heads[number % 2], 60 + number, 99] for number in range(6)]
+    running = set(range(6))
+    try:
+        decoder.add([GgufTask(key, prompts[key], GREEDY, (1, 0, 0), None, EDITOR) for key in running])
+        for _ in range(200):
+            if leaves and decoder.spent.prompt_tokens > 100:  # the first one, which the others wait for
+                decoder.drop({0})
+                running.discard(0)
+            running -= {progress.key for progress in decoder.step() if progress.completion is not None}
+        assert not running
+        assert decoder.spent.prompt_tokens <= 2 * 150 + 6 * (LEAST_PREFIX + 1)
+    finally:
+        context.close()
+        model.close()
+
+
 @pytest.mark.parametrize("longs", [1, 2])
 def test_long_prompts_are_computed_though_short_ones_keep_coming(files: Path, longs: int) -> None:
     model = LlamaModel(files / "llama.gguf")

@@ -543,7 +543,7 @@ def test_no_limit_of_tokens_ends_with_the_context(scorer: Scorer) -> None:
 def test_several_prompts_have_their_choices_in_order_also_in_a_stream(scorer: Scorer) -> None:
     runtime = AbleRuntime(lambda task: f"{task.prompt}-{task.sample}")
     body = {"prompt": ["a", "b", "c"], "n": 2}
-    expected = ["a-0", "a-1", "b-0", "b-1", "c-0", "c-1"]
+    expected = ["a-0", "a-1", "b-2", "b-3", "c-4", "c-5"]
     with serving(scorer, runtime, format=FORMAT) as served:
         record = served.ask("POST", TEXT, body).record
         events = served.ask("POST", TEXT, {**body, "stream": True}).events[:-1]
@@ -556,7 +556,7 @@ def test_several_prompts_have_their_choices_in_order_also_in_a_stream(scorer: Sc
         for choice in event["choices"]:
             streamed[choice["index"]] += choice["text"]
     assert streamed == expected
-    assert [choice["text"] for choice in tokens] == ["ab(97, 98)-0", "c(99,)-0"]
+    assert [choice["text"] for choice in tokens] == ["ab(97, 98)-0", "c(99,)-1"]
 
 
 def test_no_tokens_with_echo_give_the_prompt(scorer: Scorer) -> None:

@@ -65,6 +65,12 @@ def test_concurrent_requests_each_get_their_own_samples_in_order(engine: Engine,
     assert (engine.busy_rows, engine.waiting) == (0, 0)
 
 
+def test_no_two_samples_of_a_request_have_the_same_random_numbers(engine: Engine) -> None:
+    found = Client(engine).generate(["a", "b", "a"], 2, Sampling(seed=4))
+    expected = [("a", 0), ("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 5)]
+    assert [each.text for own in found for each in own] == [text_of(prompt, 4, number) for prompt, number in expected]
+
+
 def test_a_request_joins_while_others_are_decoded(engine: Engine, runtime: EchoRuntime) -> None:
     together, pause = [], threading.Event()
 

@@ -91,6 +91,11 @@ def test_an_item_has_a_problem_or_an_id_and_a_completion_or_a_program(server: Se
     assert found[0].program == RIGHT
 
 
+def test_fields_that_are_null_are_left_out(server: Served) -> None:
+    item = {"problem_id": "double", "problem": None, "program": RIGHT, "completion": None}
+    assert scores_of(server.ask("POST", SCORE, {"items": [item], "max_tests": None}))[0].stage == 4
+
+
 def test_a_client_says_how_many_tests_of_its_problem_count(server: Served) -> None:
     tests = [{"input": f"{number}\n", "output": f"{2 * number}\n"} for number in range(6)]
     problem = {"id": "six", "statement": "x", "tests": [*tests, {"input": "9\n", "output": "0\n"}]}

@@ -160,9 +160,19 @@ class BatchDecoder:
         sibling = self._sibling_of(sequence)
         if not self._rows.free or (sibling is not None and not self._sequences[sibling].is_ready):
             return False
+        if sibling is None and self._is_coming(sequence.task):
+            return False
         row, sequence.filled = self._place(sequence.task, sibling)
         self._sequences[row] = sequence
         return True
+
+    def _is_coming(self, task: GgufTask) -> bool:
+        """Whether a row is about to compute more of a prefix that a task reuses: of many that arrive together, once."""
+        if self._portion is None or not task.extras.reuses_prefix:
+            return False
+        begun = (each for each in self._sequences.values() if each.task.extras.reuses_prefix and not each.is_ready)
+        ends = ((each.task.prompt, each.filled + LEAST_PREFIX) for each in begun)
+        return any(end < len(task.prompt) and prompt[:end] == task.prompt[:end] for prompt, end in ends)
 
     def _leave(self, row: int) -> None:
         """Free a row. Of the samples of a prompt, the last one leaves its cache to later prompts."""
