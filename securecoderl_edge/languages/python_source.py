@@ -47,7 +47,7 @@ _DOTTED = re.compile(r"(?:\.[\s\\]*+[\w\u0080-\U0010ffff]++[\s\\]*+)++")
 _MOST_PARTS = 100
 _FORMATTED = re.compile(r"[fF][rR]?['\"]")
 _MOST_VALUES = 1 << 32  # braces times characters
-_LONG_NUMBER = re.compile(r"0[xXoObB][\da-fA-F_]{83049}")  # which may have more than `MOST_DIGITS` as a decimal
+_LONG_NUMBER = re.compile(r"\b0[xXoObB][\da-fA-F_]{83049}")  # which may have more than `MOST_DIGITS` as a decimal
 
 # A line as it is in other languages and in markup, and in no Python; or the name of a token around a hole.
 _FOREIGN_LINES = (

@@ -181,6 +181,12 @@ def test_a_number_that_python_reads_but_does_not_write_is_no_python(digits: str)
     assert ast.unparse(tree)
 
 
+def test_a_word_of_beginnings_of_numbers_is_read_once() -> None:
+    started = time.process_time()
+    assert parse(f"x = '{' '.join(['0b' * 41_000] * 4)}'") is not None
+    assert time.process_time() - started < 10  # from each beginning: a minute
+
+
 @pytest.mark.parametrize("prefix", ["f", "F", "rf", "fR"])
 def test_a_formatted_string_with_values_without_end_is_no_python(prefix: str) -> None:
     started = time.process_time()
