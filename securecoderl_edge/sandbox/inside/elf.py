@@ -26,16 +26,17 @@ _USED = re.compile(
 
 
 # Functions by which a program changes what the sanitizers watch with: it looks theirs up by name, maps memory over
-# their records, or replaces their handlers of signals. C11 has none of them.
+# their records, or replaces their handlers of signals. C11 has none of them. The C library has more names for each.
 _LOW_LEVEL = re.compile(
-    rb"dlm?open|dlv?sym|dlinfo|dl_iterate_phdr|syscall|mmap(?:64)?|munmap|mremap|(?:pkey_)?mprotect|(?:posix_)?madvise"
-    rb"|remap_file_pages|s?brk|(?:arch_)?prctl|__sigaction"
+    rb"_*(?:libc_)?(?:dlm?open|dlv?sym|dlinfo|dl_\w+|rtld_\w+|syscall|mmap(?:64)?|munmap|mremap|(?:pkey_)?mprotect"
+    rb"|(?:posix_|process_)?madvise|remap_file_pages|s?brk|(?:arch_)?prctl|sigvec)|_+(?:libc_)?sigaction"
 )
 
 
 def can_hide_faults(file: bytes) -> bool:
     """Whether the program uses a function that could hide its faults; errors as `forbidden_symbol`."""
-    return any(_LOW_LEVEL.fullmatch(name) and not is_defined for name, is_defined in _symbols(file))
+    names = (name.partition(b"@")[0] for name, is_defined in _symbols(file) if not is_defined)  # without a version
+    return any(map(_LOW_LEVEL.fullmatch, names))
 
 
 def forbidden_symbol(file: bytes) -> str:
