@@ -21,7 +21,7 @@ from securecoderl_edge.sandbox.security import Finding, Scan, rank
 
 # Of an analyzer, which has not seen the fault happen.
 ANALYZER_CONFIDENCE = "MEDIUM"
-# The first words of a report. Another thread can end the program before it is complete.
+# The first words of a report. Another thread or a signal can end or stop the program before it is complete.
 _REPORT = re.compile(r"^==\d+==ERROR: AddressSanitizer: ", re.MULTILINE)
 # Of the fault that a sanitizer stopped a program for, by exit status.
 _SEVERITIES = {SANITIZER_STATUS: "HIGH", MEDIUM_STATUS: "MEDIUM"}
@@ -30,11 +30,15 @@ _FAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
 def with_its_report(execution: Execution) -> Execution:
-    """The run with the exit status of a report if it printed one and left in another way, or a fault ended it."""
-    left_otherwise = execution.returncode >= 0 and execution.returncode not in _SEVERITIES
-    is_hidden = left_otherwise and _REPORT.search(execution.stderr) is not None
-    is_hidden |= execution.returncode in _FAULTS and not execution.stopped_by
-    return replace(execution, returncode=SANITIZER_STATUS) if is_hidden else execution
+    """The run with the exit status of a report, whatever limit it reached as well, if it has one.
+
+    That is: it left with this status, or printed a report and ended in another way, or a fault ended it.
+    """
+    has_status = execution.returncode in _SEVERITIES
+    is_fault = execution.returncode in _FAULTS and not execution.stopped_by
+    if not (has_status or is_fault or _REPORT.search(execution.stderr)):
+        return execution
+    return replace(execution, returncode=execution.returncode if has_status else SANITIZER_STATUS, stopped_by="")
 
 
 def findings_of(run: ProgramRun) -> Scan:

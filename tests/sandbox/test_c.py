@@ -24,7 +24,8 @@ from securecoderl_edge.languages import toolchain
 from securecoderl_edge.languages.weaknesses import SANITIZERS, UNKNOWN, sanitizer_report
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import elf, footprint, memfiles
-from securecoderl_edge.sandbox.sanitizers import findings_of, with_its_report
+from securecoderl_edge.sandbox.jobs import StoppedBy
+from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported, with_its_report
 
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
 ADD = '#include <stdio.h>\nint main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); return 0; }\n'
@@ -295,9 +296,10 @@ def test_more_assembly_than_a_board_has_room_for_is_not_read() -> None:
         footprint.footprint("\n" * (footprint.MOST_CHARACTERS + 1), b"")
 
 
-@pytest.mark.parametrize(("status", "expected"), [(0, 197), (5, 197), (197, 197), (-6, -6)])
-def test_a_printed_report_counts_however_the_program_leaves(status: int, expected: int) -> None:
-    printed = Execution(status, "", "42\n", "=====\n==1==ERROR: AddressSanitizer: heap-use-after-free on\n", 0.0)
-    assert with_its_report(printed).returncode == expected
-    quiet = dataclasses.replace(printed, stderr="a note on ==1==ERROR: AddressSanitizer: x\n")
+@pytest.mark.parametrize("limit", ["", "output", "wall", "memory"])
+@pytest.mark.parametrize(("status", "expected"), [(0, 197), (5, 197), (197, 197), (196, 196), (-6, 197), (-9, 197)])
+def test_a_printed_report_counts_however_the_program_ends(status: int, expected: int, limit: StoppedBy) -> None:
+    printed = Execution(status, limit, "42\n", "=====\n==1==ERROR: AddressSanitizer: heap-use-after-free on\n", 0.0)
+    assert (with_its_report(printed).returncode, was_reported(with_its_report(printed))) == (expected, True)
+    quiet = dataclasses.replace(printed, stopped_by="", stderr="a note on ==1==ERROR: AddressSanitizer: x\n")
     assert with_its_report(quiet) == quiet
