@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -263,12 +264,12 @@ def test_what_is_no_object_file_is_an_error(file: bytes) -> None:
         elf.forbidden_symbol(file)
 
 
-def object_file(symbols: int, bits: int) -> bytes:
-    """With a symbol table of a program's own, as `.section table,"",@2` makes it: all names are the same megabyte."""
+def object_file(symbols: int, bits: int, name: bytes = b"A" * (1 << 20)) -> bytes:
+    """With a symbol table of a program's own, as `.section table,"",@2` makes it: all have the same name."""
     header, section, symbol = (64, 64, 24) if bits == 64 else (52, 40, 16)
     table = header + 2 * section
     length = symbols * symbol
-    file = bytearray(table + length) + bytes([65]) * (1 << 20)
+    file = bytearray(table + length) + name
     file[:6] = b"\x7fELF" + bytes([bits // 32, 1])
     struct.pack_into("<Q" if bits == 64 else "<I", file, 0x28 if bits == 64 else 0x20, header)
     struct.pack_into("<HH", file, 0x3A if bits == 64 else 0x2E, section, 2)
@@ -289,6 +290,16 @@ def test_names_of_symbols_are_read_no_further_than_any_name_of_ours_reaches() ->
         elf.forbidden_symbol(object_file(elf.MOST_SYMBOLS + 1, 64))
     with pytest.raises(ValueError, match=r"^too many symbols$"):
         footprint.footprint("", object_file(footprint.MOST_SYMBOLS + 1, 32))
+
+
+@pytest.mark.parametrize("name", [b"_" * 1000, b"__gnu_" + b"sf" * 490 + b"$", b"__dl_" + b"_" * 990 + b"$"])
+def test_no_name_of_a_symbol_takes_long_to_be_compared(name: bytes) -> None:
+    started = time.process_time()
+    native = object_file(elf.MOST_SYMBOLS, 64, name)
+    assert not elf.can_hide_faults(native)
+    assert elf.forbidden_symbol(native) == ""
+    assert not footprint.footprint("", object_file(footprint.MOST_SYMBOLS, 32, name))["float"]
+    assert time.process_time() - started < 20  # from each place in each name: many minutes
 
 
 def test_more_assembly_than_a_board_has_room_for_is_not_read() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 _SYMBOL_TABLE, _SECTION_BYTES, _SYMBOL_BYTES = 2, 64, 24
 MOST_SYMBOLS, MOST_NAME_BYTES = 1 << 17, 1000
 # Names of the sanitizers. A program that defines one would replace it, or hear of reports before we do.
-_THEIRS = re.compile(rb"_*(?:asan|ubsan|lsan|tsan|sanitizer|interceptor|interception|sancov)_")
+_THEIRS = re.compile(rb"_*+(?:asan|ubsan|lsan|tsan|sanitizer|interceptor|interception|sancov)_")
 # Those that the compiler makes a program use; others have to do with reports, or hide memory from checks.
 _USED = re.compile(
     rb"__ubsan_handle_\w+"
@@ -28,8 +28,8 @@ _USED = re.compile(
 # Functions by which a program changes what the sanitizers watch with: it looks theirs up by name, maps memory over
 # their records, or replaces their handlers of signals. C11 has none of them. The C library has more names for each.
 _LOW_LEVEL = re.compile(
-    rb"_*(?:libc_)?(?:dlm?open|dlv?sym|dlinfo|dl_\w+|rtld_\w+|syscall|mmap(?:64)?|munmap|mremap|(?:pkey_)?mprotect"
-    rb"|(?:posix_|process_)?madvise|remap_file_pages|s?brk|(?:arch_)?prctl|sigvec)|_+(?:libc_)?sigaction"
+    rb"_*+(?:libc_)?(?:dlm?open|dlv?sym|dlinfo|dl_\w++|rtld_\w++|syscall|mmap(?:64)?|munmap|mremap|(?:pkey_)?mprotect"
+    rb"|(?:posix_|process_)?madvise|remap_file_pages|s?brk|(?:arch_)?prctl|sigvec)|_++(?:libc_)?sigaction"
 )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 _SYMBOL_TABLE, _NO_BITS, _IN_MEMORY, _SECTION_BYTES, _SYMBOL_BYTES = 2, 8, 2, 40, 16
 MOST_SYMBOLS, MOST_NAME_BYTES = 1 << 17, 1000  # as in `elf`, for the same reason
+_LONGEST = 64  # of the names of libraries; for a longer one the patterns below could take quadratic time
 _GLOBAL, _WEAK, _FUNCTION = 1, 2, 2
 # Functions of the C library, by their names in <stdlib.h> and inside: with underscores, and for a given state (`_r`).
 HEAP = re.compile(
@@ -75,7 +76,7 @@ def footprint(assembly: str, file: bytes) -> dict[str, object]:
     if len(assembly) > MOST_CHARACTERS:
         raise ValueError(f"more than {MOST_CHARACTERS >> 20} MiB of assembly")
     code, symbols = _object(file)
-    used = [name for name, is_defined, _ in symbols if not is_defined]
+    used = [name for name, is_defined, _ in symbols if not is_defined and len(name) <= _LONGEST]
     try:
         is_recursive, stack = _deepest(_functions(assembly))
     except IndexError:
