@@ -69,10 +69,12 @@ def _filled(
     following = itertools.chain(parts, itertools.repeat(None))
     by_key = {str(number): part for number, part in enumerate(parts[:_LONGEST_TEXT])} | {**named}
     chosen = [by_key.get(key) if key else next(following) for key in place.findall(form)]
-    if found := [part for part in chosen if part is not None]:
-        for each in _one_of_each(found, texts) if len(found) == len(chosen) else ():
-            pairs = zip(place.split(form)[::2], (*each, ""), strict=True)
-            yield "".join(start + text for start, text in pairs)[:_LONGEST_TEXT]
+    found = [part for part in chosen if part is not None]
+    if not found or len(found) < len(chosen):  # no form, or a place without a part
+        return
+    for each in _one_of_each(found, texts):
+        pairs = zip(place.split(form)[::2], (*each, ""), strict=True)
+        yield "".join(start + text for start, text in pairs)[:_LONGEST_TEXT]
 
 
 def _one_of_each(parts: list[ast.expr], texts: Callable[[ast.AST], tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
